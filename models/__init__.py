@@ -1,0 +1,1 @@
+"""CP-SAT models: proofs, bounds and seeds."""

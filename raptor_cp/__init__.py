@@ -1,0 +1,1 @@
+"""raptor-cp: schedules neural networks on processing-in-memory chips."""

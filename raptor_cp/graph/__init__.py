@@ -1,0 +1,1 @@
+"""Compute graphs: tasks, dependencies, resident weights, publications."""

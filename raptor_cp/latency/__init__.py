@@ -1,0 +1,1 @@
+"""Latency mode: PEFT and its capacity-aware recovery."""

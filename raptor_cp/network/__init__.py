@@ -1,0 +1,1 @@
+"""Networks: operations, shapes and the built-in zoo."""

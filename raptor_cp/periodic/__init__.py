@@ -1,0 +1,1 @@
+"""Periodic analysis: event graphs, cycle ratio, queue engine, recurrence."""

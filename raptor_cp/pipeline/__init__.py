@@ -1,0 +1,1 @@
+"""Pipeline mode: groups, packing, partition, budgets, placement, search."""

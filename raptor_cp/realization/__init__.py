@@ -1,0 +1,1 @@
+"""Realization: a schedule becomes an execution plan."""

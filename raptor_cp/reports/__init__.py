@@ -1,0 +1,1 @@
+"""Reports: JSON, traces, plots, pages."""

@@ -1,0 +1,1 @@
+"""The processing-element target (ADR-0064)."""
