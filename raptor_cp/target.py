@@ -1,0 +1,259 @@
+"""The target boundary: what a chip tells the scheduler, in target-neutral terms.
+
+A target supplies facts (resources, costs, evidence); policy stays in the core.
+Unknown support is :class:`Unavailable`, never a zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raptor_cp.units import ceil_div
+
+if TYPE_CHECKING:
+    from raptor_cp.graph.compute_graph import ComputeGraph
+    from raptor_cp.graph.work import Work
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A figure that this target cannot give, and why."""
+
+    reason: str
+
+
+class AccessKind(IntEnum):
+    """Direction of a shared-memory access, seen from the core."""
+
+    READ = 0
+    WRITE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTime:
+    """Shared-memory service of one access.
+
+    Attributes:
+        width: access width in bytes.
+        beats: requests after rounding, all runs together.
+        service_ns: time the (serialized) memory is occupied.
+        core_ns: time the issuing core is occupied, service included, no queueing.
+    """
+
+    width: int
+    beats: int
+    service_ns: int
+    core_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixArray:
+    """Geometry of one weight slot (crossbar)."""
+
+    rows: int
+    columns: int
+    cell_bits: int
+
+    def columns_for(self, weight_bits: int) -> int:
+        """Weights of one row that fit side by side: floor(columns*cell/weight)."""
+        return self.columns * self.cell_bits // weight_bits
+
+
+@dataclass(frozen=True, eq=False)
+class LinkModel:
+    """Direct transfer of B bytes from core s to core d, s != d, in ns::
+
+        handshake_ns[s, d] + ceil(B / link_width) * unit_ns[s, d]
+            + ceil(B / endpoint_width) * (read_ns + write_ns)
+
+    ``[P, P]`` int64 arrays; the diagonal is 0 (a local result is already there).
+    """
+
+    handshake_ns: IntArray
+    unit_ns: IntArray
+    link_width: int
+    endpoint_width: int = 1
+    read_ns: int = 0
+    write_ns: int = 0
+
+    def transfer_ns(self, size: int, source: int, destination: int) -> int:
+        """Completion time (ns) of a ``size``-byte transfer; 0 on one core."""
+        if source == destination or size == 0:
+            return 0
+        return int(
+            self.handshake_ns[source, destination]
+            + ceil_div(size, self.link_width) * self.unit_ns[source, destination]
+            + ceil_div(size, self.endpoint_width) * (self.read_ns + self.write_ns)
+        )
+
+    def distance(self) -> IntArray:
+        """[P, P] symmetric topology distance used for clustering cores (ns)."""
+        total = self.handshake_ns + self.unit_ns
+        symmetric: IntArray = total + total.T
+        return symmetric
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryModel:
+    """Shared memory: width in bytes, ns per beat; what one access costs its core.
+
+    ``core_ns`` of a read of n bytes: ``read_fixed_ns + service +
+    ceil(n/local_width)*local_write_ns``; of a write: ``write_fixed_ns +
+    ceil(n/local_width)*local_read_ns + ceil(n/link_width)*link_ns + service``.
+    """
+
+    width: int
+    read_ns: int
+    write_ns: int
+    read_fixed_ns: int = 0
+    write_fixed_ns: int = 0
+    local_width: int = 1
+    local_read_ns: int = 0
+    local_write_ns: int = 0
+    link_width: int = 1
+    link_ns: int = 0
+
+    def access(self, size: int, kind: AccessKind, runs: int = 1) -> ServiceTime:
+        """Service of ``size`` bytes in ``runs`` equal runs, each rounded alone."""
+        run = ceil_div(size, runs)
+        beats = ceil_div(run, self.width) * runs
+        local = ceil_div(run, self.local_width) * runs
+        if kind is AccessKind.READ:
+            service = beats * self.read_ns
+            core = self.read_fixed_ns * runs + service + local * self.local_write_ns
+        else:
+            service = beats * self.write_ns
+            core = self.write_fixed_ns * runs + service + local * self.local_read_ns
+            core += ceil_div(run, self.link_width) * runs * self.link_ns
+        return ServiceTime(self.width, beats, service, core)
+
+
+@dataclass(frozen=True, eq=False)
+class Resources:
+    """What the chip has.
+
+    Attributes:
+        cores: P.
+        slots_per_core: core capacity in weight slots.
+        links: direct transfers between cores.
+        memory: the shared memory.
+        array: geometry of a weight slot; None when the target has none.
+        positions: [P, 2] coordinates for drawings; None when there are none.
+        local_memory_bytes: per core; None when unlimited.
+    """
+
+    cores: int
+    slots_per_core: int
+    links: LinkModel
+    memory: MemoryModel
+    array: MatrixArray | None = None
+    positions: IntArray | None = None
+    local_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TaskCosts:
+    """Execution times of all tasks of a graph.
+
+    Attributes:
+        execution_ns: [T] int64, the cost on any core (the largest when they differ).
+        per_core_ns: [T, P] int64 when cores differ, otherwise None.
+        notes: what was approximated or has no timed work, for reports.
+    """
+
+    execution_ns: IntArray
+    per_core_ns: IntArray | None = None
+    notes: tuple[str, ...] = ()
+
+    def on(self, task: int, core: int) -> int:
+        """Execution time (ns) of a task on a core."""
+        table = self.per_core_ns
+        return int(self.execution_ns[task] if table is None else table[task, core])
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorGuidance:
+    """Where the time goes on one schedule, for ties in the search.
+
+    ``stage_service_ns``: per stage, largest processor service of a core;
+    ``critical_stages``: stages on the critical recurrence, most delay first.
+    """
+
+    stage_service_ns: tuple[int, ...]
+    critical_stages: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RealizedCost:
+    """Cost evidence of one realized schedule (spec: Default throughput selection).
+
+    Attributes:
+        timing: ``"static"`` or ``"queue"``.
+        interval_ns: interval under the event-index tie order (ns), or why not.
+        alternative_ns: interval under the reversed tie order.
+        recurrence_proved: complete-state recurrence holds under both tie orders.
+        static_support: the plan has only forms the backend can lower.
+        failures: reasons, one sentence each; empty when eligible.
+        guidance: for the search; None when unknown.
+        details: named integers for reports (visits, events, recurrence ns, ...).
+    """
+
+    timing: str
+    interval_ns: int | Unavailable
+    alternative_ns: int | Unavailable
+    recurrence_proved: bool
+    static_support: bool = True
+    failures: tuple[str, ...] = ()
+    guidance: ProcessorGuidance | None = None
+    details: tuple[tuple[str, int], ...] = field(default=())
+
+    @property
+    def eligible(self) -> bool:
+        """May take part in a comparison of candidates."""
+        return (
+            isinstance(self.interval_ns, int)
+            and isinstance(self.alternative_ns, int)
+            and self.recurrence_proved
+            and self.static_support
+            and not self.failures
+        )
+
+    @property
+    def larger_ns(self) -> int | None:
+        """The larger of both tie orders (ns): what the beam ranks by."""
+        if isinstance(self.interval_ns, int) and isinstance(self.alternative_ns, int):
+            return max(self.interval_ns, self.alternative_ns)
+        return None
+
+
+@runtime_checkable
+class SchedulingTarget(Protocol):
+    """A chip, as the scheduler sees it.  Implementations register by entry point."""
+
+    @property
+    def name(self) -> str:
+        """Registered kind: ``pim``, ``pe``, ``table``, ..."""
+        ...
+
+    def resources(self) -> Resources:
+        """Cores, slots, links, memory."""
+        ...
+
+    def work_ns(self, work: Work) -> int | Unavailable:
+        """Execution time (ns) of one piece of work on the cheapest core."""
+        ...
+
+    def costs(self, graph: ComputeGraph) -> TaskCosts:
+        """Execution times of every task.
+
+        Raises:
+            MalformedInput: some work cannot be priced; the message names the task.
+        """
+        ...
