@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from raptor_cp.errors import MalformedInput
-from raptor_cp.network.operations import (
-    MatMulAttributes,
-    OpKind,
-    Operation,
-    Tensor,
-)
+from raptor_cp.network.attributes import MatMulAttributes, OpKind
 from raptor_cp.network.shapes import infer_shape, matrix_shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from raptor_cp.network.operations import Operation, Tensor
 
 
 @dataclass(frozen=True, slots=True)
