@@ -1,0 +1,129 @@
+"""The ``table`` target: costs that a person wrote down.
+
+For published examples, tests, and people with measurements of their own.  Tasks
+carry :class:`~raptor_cp.graph.work.ExplicitWork`; communication follows the link
+matrices and vanishes on one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raptor_cp.errors import MalformedInput
+from raptor_cp.graph.work import ExplicitWork, Work
+from raptor_cp.target import (
+    LinkModel,
+    MemoryModel,
+    Resources,
+    TaskCosts,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from raptor_cp.graph.compute_graph import ComputeGraph
+
+Matrix = int | Sequence[Sequence[int]]
+
+
+class TableTarget:
+    """Cores with explicit costs.
+
+    Args:
+        cores: P.
+        slots_per_core: core capacity, weight slots.
+        link_ns: ns per ``link_width`` bytes between two different cores, one number
+            or a [P][P] matrix.
+        handshake_ns: ns per transfer besides, one number or a [P][P] matrix.
+        link_width: bytes that one ``link_ns`` moves.
+        memory: shared memory; by default it costs nothing.
+        where: place named in error messages.
+
+    Raises:
+        MalformedInput: a matrix that is not P x P.
+    """
+
+    name = "table"
+
+    def __init__(
+        self,
+        cores: int,
+        slots_per_core: int = 2**31 - 1,
+        link_ns: Matrix = 1,
+        handshake_ns: Matrix = 0,
+        link_width: int = 1,
+        memory: MemoryModel | None = None,
+        where: str = "target",
+    ) -> None:
+        self._resources = Resources(
+            cores,
+            slots_per_core,
+            LinkModel(
+                _square(handshake_ns, cores, f"{where}.handshake_ns"),
+                _square(link_ns, cores, f"{where}.link_ns"),
+                link_width,
+            ),
+            memory or MemoryModel(1, 0, 0),
+        )
+
+    def resources(self) -> Resources:
+        """Cores, slots, links, memory."""
+        return self._resources
+
+    def work_ns(self, work: Work) -> int | Unavailable:
+        """Cost on the cheapest core."""
+        if isinstance(work, ExplicitWork):
+            return min(work.execution_ns)
+        return Unavailable("the table target prices explicit tasks only")
+
+    def costs(self, graph: ComputeGraph) -> TaskCosts:
+        """[T] or [T, P] costs as written.
+
+        Raises:
+            MalformedInput: a task without explicit costs, or with a number of costs
+                that is neither one nor the number of cores.
+        """
+        cores = self._resources.cores
+        table = np.empty((graph.task_count, cores), dtype=np.int64)
+        for index, task in enumerate(graph.tasks):
+            where = f"graph {graph.name!r}, task {task.name!r}"
+            if not isinstance(task.work, ExplicitWork):
+                raise MalformedInput(
+                    "has no explicit cost",
+                    where=where,
+                    expected="execution_ns (target kind table)",
+                )
+            given = task.work.execution_ns
+            if len(given) not in (1, cores):
+                raise MalformedInput(
+                    "wrong number of execution times",
+                    where=where,
+                    value=len(given),
+                    expected=f"one, or one for each of the {cores} cores",
+                )
+            table[index] = given[0] if len(given) == 1 else given
+        if bool((table == table[:, :1]).all()):
+            return TaskCosts(table[:, 0].copy())
+        return TaskCosts(table.max(axis=1), table)
+
+
+def _square(value: Matrix, cores: int, where: str) -> NDArray[np.int64]:
+    if isinstance(value, int):
+        matrix = np.full((cores, cores), value, dtype=np.int64)
+    else:
+        rows = [len(row) for row in value]
+        if rows != [cores] * cores:
+            raise MalformedInput(
+                "not a square matrix over the cores",
+                where=where,
+                value=f"rows of {rows[:8]} values",
+                expected=f"{cores} rows of {cores}",
+            )
+        matrix = np.array(value, dtype=np.int64)
+    np.fill_diagonal(matrix, 0)
+    matrix.setflags(write=False)
+    return matrix
