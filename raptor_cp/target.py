@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from raptor_cp.graph.crossbars import MatrixArray as MatrixArray
 from raptor_cp.units import ceil_div
+from raptor_cp.verdict import Unavailable as Unavailable
 
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.graph.work import Work
 
 IntArray = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """A figure that this target cannot give, and why."""
-
-    reason: str
 
 
 class AccessKind(IntEnum):
@@ -51,19 +46,6 @@ class ServiceTime:
     beats: int
     service_ns: int
     core_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixArray:
-    """Geometry of one weight slot (crossbar)."""
-
-    rows: int
-    columns: int
-    cell_bits: int
-
-    def columns_for(self, weight_bits: int) -> int:
-        """Weights of one row that fit side by side: floor(columns*cell/weight)."""
-        return self.columns * self.cell_bits // weight_bits
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -17,3 +18,10 @@ class Verdict(StrEnum):
     def has_solution(self) -> bool:
         """True when a solution comes with the verdict."""
         return self in (Verdict.FEASIBLE, Verdict.OPTIMAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A figure that cannot be given, and why: never a zero."""
+
+    reason: str
