@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from raptor_cp.graph.crossbars import MatrixArray as MatrixArray
+from raptor_cp.graph.crossbars import MatrixArray as MatrixArray  # noqa: TC001
 from raptor_cp.units import ceil_div
-from raptor_cp.verdict import Unavailable as Unavailable
+from raptor_cp.verdict import Unavailable as Unavailable  # noqa: TC001
 
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
