@@ -61,13 +61,15 @@ class OperationRecorder:
         self._constants.append(name)
         return self._tensor(name, tuple(shape))
 
-    def batch_norm(self, x: Tensor, *, axis: int = 1, name: str = "") -> Tensor:
+    def batch_norm(
+        self, x: Tensor, *, axis: int = 1, fold: bool = True, name: str = ""
+    ) -> Tensor:
         """Fold into the producer of ``x``, or append a SCALE.
 
         A fold replaces ``x``: no later call may read it.
         """
         name = self._named(name, "batch_norm")
-        producer = self._foldable(x, WEIGHTED_KINDS)
+        producer = self._foldable(x, WEIGHTED_KINDS) if fold else None
         if producer is not None and producer.weight is not None:
             weight = replace(producer.weight, bias=True)
             return self._fold(producer, name, replace(producer, weight=weight))
@@ -80,13 +82,15 @@ class OperationRecorder:
             vector_parameters=2 * x.shape[axis],
         )
 
-    def activate(self, x: Tensor, activation: Activation, *, name: str = "") -> Tensor:
+    def activate(
+        self, x: Tensor, activation: Activation, *, fold: bool = True, name: str = ""
+    ) -> Tensor:
         """Fold into the producer of ``x``, or append an ACTIVATION.
 
         A fold replaces ``x``: no later call may read it.
         """
         name = self._named(name, activation.function.value)
-        producer = self._foldable(x, FUSING_KINDS)
+        producer = self._foldable(x, FUSING_KINDS) if fold else None
         if producer is not None:
             return self._fold(producer, name, replace(producer, activation=activation))
         return self._add(name, OpKind.ACTIVATION, (x,), activation)
