@@ -200,15 +200,28 @@ class TableTarget(Model):
     memory: TableMemory = TableMemory()
 
 
+class PluginTarget(Model):
+    """A target that another package registered (entry point ``raptor_cp.targets``)."""
+
+    kind: Name
+    options: dict[str, object]
+
+
 def _target_tag(value: object) -> str | None:
-    kind = value.get("kind") if isinstance(value, Mapping) else value.kind  # type: ignore[attr-defined]
-    return f"<{kind}>" if kind in ("pim", "pe", "table") else None
+    if isinstance(value, Mapping):
+        kind, plugin = value.get("kind"), "options" in value
+    else:
+        kind, plugin = getattr(value, "kind", None), hasattr(value, "options")
+    if kind in ("pim", "pe", "table"):
+        return f"<{kind}>"
+    return "<plugin>" if plugin else None
 
 
 TargetSpec = Annotated[
     Annotated[PimTarget, Tag("<pim>")]
     | Annotated[PeTarget, Tag("<pe>")]
-    | Annotated[TableTarget, Tag("<table>")],
+    | Annotated[TableTarget, Tag("<table>")]
+    | Annotated[PluginTarget, Tag("<plugin>")],
     Discriminator(_target_tag),
 ]
 
