@@ -111,6 +111,8 @@ def random_graph(
                     if rng.random() < 0.3:
                         part = _draw(rng, 1, part)
                     transfers.append(Transfer(row, task, part, _draw(rng, 1, 2)))
+                    if rng.random() < 0.15:  # a second demand on the same fragment
+                        transfers.append(Transfer(row, task, _draw(rng, 1, part)))
             if not sources:
                 baseline.append(
                     BaselineAccess(task, BaselineKind.INPUT, "in", _draw(rng, 1, 40))
