@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from raptor_cp.errors import MalformedInput
 from raptor_cp.network.attributes import RELU6, Activation, Function
@@ -52,7 +52,7 @@ class LayerEntry:
         value = self._layer.get(key, default)
         if not _is_integer(value, minimum):
             raise self._wrong(key, f"an integer of at least {minimum}")
-        return int(str(value))
+        return value
 
     def optional_integer(self, key: str) -> int | None:
         """An int of at least 0, or None if the key is absent."""
@@ -73,8 +73,7 @@ class LayerEntry:
         """(height, width) from one int or a list of two."""
         value = self._layer.get(key, default)
         if _is_integer(value, minimum):
-            both = int(str(value))
-            return (both, both)
+            return (value, value)
         if (
             isinstance(value, list | tuple)
             and len(value) == 2
@@ -96,8 +95,9 @@ class LayerEntry:
         """``pad`` as (top, left, bottom, right); zeros if absent."""
         value = self._layer.get("pad", 0)
         items = list(value) if isinstance(value, list | tuple) else [value]
-        if len(items) in (1, 2, 4) and all(_is_integer(item, 0) for item in items):
-            top, left, bottom, right = (int(item) for item in (items * 4)[:4])
+        sizes = [item for item in items if _is_integer(item, 0)]
+        if len(sizes) == len(items) and len(items) in (1, 2, 4):
+            top, left, bottom, right = (sizes * 4)[:4]
             return (top, left, bottom, right)
         raise self._wrong(
             "pad",
@@ -149,5 +149,5 @@ class LayerEntry:
         )
 
 
-def _is_integer(value: object, minimum: int) -> bool:
+def _is_integer(value: object, minimum: int) -> TypeGuard[int]:
     return type(value) is int and minimum <= value < 2**31
