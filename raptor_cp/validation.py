@@ -41,12 +41,10 @@ def validate(schedule: Schedule) -> None:
 def violations(schedule: Schedule) -> tuple[str, ...]:
     """What is wrong with a schedule, one sentence each; empty when it is legal."""
     problem, placement = schedule.problem, schedule.placement
-    found = [
-        *assignment_violations(problem, placement),
-        *stage_violations(problem, placement),
-    ]
-    if found:  # nothing below is defined for such a placement
-        return tuple(found)
+    for structure in (assignment_violations, stage_violations):
+        found = list(structure(problem, placement))
+        if found:  # nothing below is defined for such a placement
+            return tuple(found)
     found += slot_violations(schedule)
     found += capacity_violations(problem, placement)
     found += direction_violations(problem, placement)
