@@ -42,13 +42,12 @@ from numpy.typing import NDArray
 
 from raptor_cp.equivalence import equivalence_classes
 from raptor_cp.errors import InternalError
-from raptor_cp.graph.compute_graph import BaselineKind
+from raptor_cp.memory_demand import MemoryTables as MemoryTables  # re-exported
 from raptor_cp.schedule import CostSummary, Schedule
-from raptor_cp.target import AccessKind
 
 if TYPE_CHECKING:
     from raptor_cp.schedule import Placement, Problem
-    from raptor_cp.target import LinkModel, MemoryModel
+    from raptor_cp.target import LinkModel
 
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]
@@ -84,115 +83,6 @@ class LinkTables:
             links.endpoint_width,
             links.read_ns + links.write_ns,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryTables:
-    """Shared-memory demands of a problem: service and core occupation, ns.
-
-    Explicit edges that carry bytes are appended as publications with one transfer.
-
-    Attributes:
-        producer: [N] producer task of each publication.
-        store_service, store_core: [N] one store of the publication.
-        scalar: [N] stored for each crossing transfer.
-        publication, consumer: [F] of each transfer.
-        load_service, load_core: [F] one load.
-        baseline_service_ns: service of all baseline accesses together.
-        baseline_core: [T] occupation of each task's core by its baseline accesses.
-    """
-
-    producer: IndexArray
-    store_service: IntArray
-    store_core: IntArray
-    scalar: NDArray[np.bool_]
-    publication: IndexArray
-    consumer: IndexArray
-    load_service: IntArray
-    load_core: IntArray
-    baseline_service_ns: int
-    baseline_core: IntArray
-
-    @classmethod
-    def of(cls, problem: Problem) -> MemoryTables:
-        """Tables of all publications, transfers and baseline accesses."""
-        graph, memory = problem.graph, problem.resources.memory
-        extra = [edge for edge in graph.extra_edges if edge[2] > 0]
-        tails = np.array([e[0] for e in extra], dtype=np.int32)
-        heads = np.array([e[1] for e in extra], dtype=np.int32)
-        sizes = np.array([e[2] for e in extra], dtype=np.int64)
-        ones = np.ones(len(extra), dtype=np.int64)
-        count = graph.publication_producer.size
-        scalar = np.concatenate([graph.publication_scalar, ones == 0])
-        stored = np.concatenate([graph.publication_size, sizes])
-        # Only scalar projections round their source runs one by one.
-        runs = np.where(scalar, np.concatenate([graph.publication_runs, ones]), 1)
-        store_service, store_core = access_ns(memory, stored, runs, AccessKind.WRITE)
-        load_service, load_core = access_ns(
-            memory,
-            np.concatenate([graph.transfer_size, sizes]),
-            np.concatenate([graph.transfer_runs, ones]),
-            AccessKind.READ,
-        )
-        baseline_core = np.zeros(graph.task_count, dtype=np.int64)
-        service = 0
-        for access in graph.baseline:
-            write = access.kind is BaselineKind.OUTPUT
-            kind = AccessKind.WRITE if write else AccessKind.READ
-            time = memory.access(access.size, kind, access.runs)
-            service += time.service_ns
-            baseline_core[access.task] += time.core_ns
-        return cls(
-            producer=np.concatenate([graph.publication_producer, tails]),
-            store_service=store_service,
-            store_core=store_core,
-            scalar=scalar,
-            publication=np.concatenate(
-                [
-                    graph.transfer_publication,
-                    np.arange(count, count + len(extra), dtype=np.int32),
-                ]
-            ),
-            consumer=np.concatenate([graph.transfer_consumer, heads]),
-            load_service=load_service,
-            load_core=load_core,
-            baseline_service_ns=service,
-            baseline_core=baseline_core,
-        )
-
-    def edge_ns(self, edge_ptr: IndexArray, edge_dst: IndexArray) -> IntArray:
-        """[E] core time of each dependency when it goes through shared memory."""
-        tasks = edge_ptr.size - 1
-        sources = np.repeat(np.arange(tasks, dtype=np.int64), np.diff(edge_ptr))
-        keys = sources * tasks + edge_dst  # ascending: edges are sorted
-        moves = self.producer[self.publication].astype(np.int64) * tasks + self.consumer
-        edges = np.searchsorted(keys, moves)
-        result = np.zeros(edge_dst.size, dtype=np.int64)
-        np.add.at(result, edges, self.load_core)
-        repeated = self.scalar[self.publication]
-        np.add.at(result, edges[repeated], self.store_core[self.publication[repeated]])
-        once = np.flatnonzero(~repeated)
-        pairs = self.publication[once].astype(np.int64) * tasks + self.consumer[once]
-        first = once[np.unique(pairs, return_index=True)[1]]
-        np.add.at(result, edges[first], self.store_core[self.publication[first]])
-        return result
-
-
-def access_ns(
-    memory: MemoryModel, size: IntArray, runs: IntArray, kind: AccessKind
-) -> tuple[IntArray, IntArray]:
-    """``MemoryModel.access`` for arrays: (service_ns, core_ns)."""
-    run = -(-size // runs)
-    local = -(-run // memory.local_width) * runs
-    beats = -(-run // memory.width) * runs
-    if kind is AccessKind.READ:
-        service = beats * memory.read_ns
-        core = memory.read_fixed_ns * runs + service + local * memory.local_write_ns
-    else:
-        service = beats * memory.write_ns
-        core = memory.write_fixed_ns * runs + service + local * memory.local_read_ns
-        core = core + -(-run // memory.link_width) * runs * memory.link_ns
-    return service.astype(np.int64), core.astype(np.int64)
 
 
 class StaticEvaluator:
@@ -324,8 +214,29 @@ class StaticEvaluator:
         self, core_of: IndexArray, stage_of: IndexArray
     ) -> tuple[int, IntArray]:
         """Memory service of one inference, and [P] core time spent on it (ns)."""
+        return self._memory(core_of, stage_of, self.problem.resources.cores)
+
+    def task_memory_ns(self, stage_of: IndexArray) -> IntArray:
+        """[T] time (ns) a task's core spends on shared memory for it."""
+        alone = np.arange(stage_of.size, dtype=np.int32)
+        return self._memory(alone, stage_of, stage_of.size)[1]
+
+    def transfer_demand(self, core_of: IndexArray, stage_of: IndexArray) -> IntArray:
+        """[P] incident-transfer demand: time (ns) a core spends on transfers.
+
+        A direct transfer occupies both of its ends for its whole time (blocking
+        SEND and RECV); stores, loads and baseline accesses occupy their core.
+        """
+        _, demand = self.memory_demand(core_of, stage_of)
+        edge_ns = self.edge_times(core_of, stage_of)
+        _add_direct(self.edge_ptr, self.edge_dst, edge_ns, core_of, stage_of, demand)
+        return demand
+
+    def _memory(
+        self, core_of: IndexArray, stage_of: IndexArray, cores: int
+    ) -> tuple[int, IntArray]:
         memory = self.memory
-        demand = np.zeros(self.problem.resources.cores, dtype=np.int64)
+        demand = np.zeros(cores, dtype=np.int64)
         np.add.at(demand, core_of, memory.baseline_core)
         service = _cut_service(
             memory.producer,
@@ -341,17 +252,6 @@ class StaticEvaluator:
             demand,
         )
         return int(service) + memory.baseline_service_ns, demand
-
-    def transfer_demand(self, core_of: IndexArray, stage_of: IndexArray) -> IntArray:
-        """[P] incident-transfer demand: time (ns) a core spends on transfers.
-
-        A direct transfer occupies both of its ends for its whole time (blocking
-        SEND and RECV); stores, loads and baseline accesses occupy their core.
-        """
-        _, demand = self.memory_demand(core_of, stage_of)
-        edge_ns = self.edge_times(core_of, stage_of)
-        _add_direct(self.edge_ptr, self.edge_dst, edge_ns, core_of, stage_of, demand)
-        return demand
 
     def _positions(self, placement: Placement) -> tuple[IndexArray, IndexArray]:
         """[T] slot and [T] next task on the core (-1 for the last one)."""
