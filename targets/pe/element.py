@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from raptor_cp.errors import MalformedInput
 from raptor_cp.targets.pe.commands import PeCommand, PeCpuOverheadCmd
 from raptor_cp.targets.pe.cost_model import Charge, charge
-from raptor_cp.targets.pe.engine import finish_ticks
+from raptor_cp.targets.pe.engine import run_stages
 from raptor_cp.targets.pe.expansion import Expander
 from raptor_cp.targets.pe.stages import Engine, StageGraph, StageKind
 from raptor_cp.targets.pe.timeline import ElementCost, ElementTimeline
@@ -113,7 +113,7 @@ class ProcessingElement:
                 expected=f"at most {MAX_NS} ticks",
                 hint="use knobs with smaller denominators",
             )
-        finish = finish_ticks(graph, ticks)
+        ready, finish = run_stages(graph, ticks)
         return ElementTimeline(
             attributes=self._attributes,
             commands=tuple(self._commands),
@@ -122,17 +122,10 @@ class ProcessingElement:
             engine=tuple(graph.engine),
             kind=tuple(graph.kind),
             command=tuple(graph.command),
-            ready=_ready_ticks(graph.predecessors, finish),
+            ready=ready,
             start=tuple(f - t for f, t in zip(finish, ticks, strict=True)),
             finish=finish,
         )
-
-
-def _ready_ticks(
-    predecessors: list[tuple[int, ...]], finish: tuple[int, ...]
-) -> tuple[int, ...]:
-    # When each stage could have started, had its engine been free.
-    return tuple(max((finish[p] for p in before), default=0) for before in predecessors)
 
 
 def element_cost(

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raptor_cp.periodic.event_graph import EventGraph, EventGraphBuilder
-from raptor_cp.targets.pe.stages import NO_ENGINE, Engine
+import numpy as np
+
+from raptor_cp.errors import InternalError
+from raptor_cp.periodic.event_graph import EventGraph
+from raptor_cp.periodic.unavailable import Unavailable
+from raptor_cp.targets.pe.stages import Engine, StageKind
 
 if TYPE_CHECKING:
     from raptor_cp.targets.pe.stages import StageGraph
+
+_KINDS = tuple(StageKind)
 
 
 def event_graph(graph: StageGraph, ticks: list[int]) -> EventGraph:
@@ -16,46 +22,49 @@ def event_graph(graph: StageGraph, ticks: list[int]) -> EventGraph:
 
     The graph's time unit is the tick, whatever its arrays are called.
     """
-    builder = EventGraphBuilder()
-    for stage in range(len(graph)):
-        engine = graph.engine[stage]
-        if engine == NO_ENGINE:
-            builder.add_event(0, graph.kind[stage].value)
-        else:
-            builder.add_request(
-                0, graph.kind[stage].value, Engine(engine).name, ticks[stage]
-            )
-        for before in graph.predecessors[stage]:
-            builder.add_edge(before, stage, 0)
-    return builder.build()
+    number = {kind: i for i, kind in enumerate(_KINDS)}
+    counts = [len(before) for before in graph.predecessors]
+    stages = len(graph)
+    source = np.fromiter(
+        (p for before in graph.predecessors for p in before), np.int64, sum(counts)
+    )
+    target = np.repeat(np.arange(stages), counts)
+    return EventGraph.from_arrays(
+        core=np.zeros(stages, np.int64),
+        kind=[number[kind] for kind in graph.kind],
+        kind_labels=[kind.value for kind in _KINDS],
+        server=graph.engine,
+        server_labels=[engine.name for engine in Engine],
+        service_ns=ticks,
+        edge_src=source,
+        edge_dst=target,
+        edge_delay_ns=np.zeros(len(source), np.int64),
+        edge_distance=np.zeros(len(source), np.int64),
+    )
 
 
-def finish_ticks(graph: StageGraph, ticks: list[int]) -> tuple[int, ...]:
-    """TEMPORARY twin."""
-    import heapq
+def run_stages(
+    graph: StageGraph, ticks: list[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Serve all stages in order of arrival, ties by stage number.
 
-    n = len(graph)
-    missing = [len(p) for p in graph.predecessors]
-    successors: list[list[int]] = [[] for _ in range(n)]
-    for stage, before in enumerate(graph.predecessors):
-        for p in before:
-            successors[p].append(stage)
-    ready = [0] * n
-    finish = [0] * n
-    free = dict.fromkeys(Engine, 0)
-    heap = [(0, graph.engine[s] != NO_ENGINE, s) for s in range(n) if not missing[s]]
-    heapq.heapify(heap)
-    while heap:
-        now, _, s = heapq.heappop(heap)
-        engine = graph.engine[s]
-        if engine == NO_ENGINE:
-            finish[s] = now
-        else:
-            finish[s] = max(now, free[Engine(engine)]) + ticks[s]
-            free[Engine(engine)] = finish[s]
-        for t in successors[s]:
-            ready[t] = max(ready[t], finish[s])
-            missing[t] -= 1
-            if not missing[t]:
-                heapq.heappush(heap, (ready[t], graph.engine[t] != NO_ENGINE, t))
-    return tuple(finish)
+    Returns:
+        When each stage was ready, and when it finished, in ticks.
+
+    Raises:
+        InternalError: the engine could not run the graph.
+    """
+    # Its kernels are compiled at import: only those who run stages wait for that.
+    from raptor_cp.periodic.queue_engine import execute
+
+    if not len(graph):
+        return (), ()
+    execution = execute(event_graph(graph, ticks))
+    if isinstance(execution, Unavailable):
+        raise InternalError(f"the element's stages cannot run: {execution.reason}")
+    if not execution.completed:
+        raise InternalError("some of the element's stages wait for ever")
+    return (
+        tuple(execution.ready_ns[:, 0].tolist()),
+        tuple(execution.finish_ns[:, 0].tolist()),
+    )
