@@ -33,6 +33,18 @@ class Box:
         return cls(0, rows, 0, columns, 0, channels)
 
     @property
+    def bounds(self) -> tuple[int, int, int, int, int, int]:
+        """The six limits as a plain tuple."""
+        return (
+            self.row_start,
+            self.row_stop,
+            self.column_start,
+            self.column_stop,
+            self.channel_start,
+            self.channel_stop,
+        )
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """(rows, columns, channels) of the box."""
         return (
@@ -88,7 +100,7 @@ class TaskRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SliceWork:
-    """A slice of a network operation.
+    """A slice of a network operation: all that a target needs to price and emit it.
 
     Attributes:
         operation: the network operation.
@@ -97,7 +109,11 @@ class SliceWork:
         row_tiles: half-open range of row tiles (array rows) used, for matrix
             operations; ``(0, 0)`` otherwise.
         partials: number of partial sums added, for REDUCE; otherwise 0.
-        input_extents: extents of the operation's inputs, in order.
+        input_shapes: logical shapes of the operation's inputs, in order.
+        output_shape: logical shape of the operation's output.
+        input_bits: bits of an element of the widest input.
+        output_bits: bits of an element of the (finished) output.
+        accumulator_bits: bits of a partial sum: what PARTIAL publishes.
     """
 
     operation: Operation
@@ -105,7 +121,11 @@ class SliceWork:
     role: TaskRole = TaskRole.COMPUTE
     row_tiles: tuple[int, int] = (0, 0)
     partials: int = 0
-    input_extents: tuple[tuple[int, int, int], ...] = ()
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    output_shape: tuple[int, ...] = ()
+    input_bits: int = 8
+    output_bits: int = 8
+    accumulator_bits: int = 32
 
 
 @dataclass(frozen=True, slots=True)
