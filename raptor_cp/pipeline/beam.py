@@ -54,7 +54,7 @@ class Scored:
     """A proposed neighbour with its proxy; sorts best first."""
 
     proxy_ns: int
-    guidance: int
+    guidance: tuple[int, ...]
     vector: StageVector
     kind: str = field(compare=False)
 
@@ -264,5 +264,5 @@ class _Search:
         return SearchResult(tuple(self.evaluated), termination, self.budget)
 
 
-def _order(scored: Scored) -> tuple[int, int, StageVector]:
+def _order(scored: Scored) -> tuple[int, tuple[int, ...], StageVector]:
     return scored.proxy_ns, scored.guidance, scored.vector

@@ -1,0 +1,135 @@
+"""The pipeline's own search model: proxies, constructive placement, costs.
+
+The proxy of a neighbour is the larger of its slowest stage (packing curve, which
+includes the dependency span) and the shared-memory service of its cuts.  Ties go to
+the lower slowest stage, then to moves that touch the parent's critical stages
+(scheduling spec, "Costs and interpretation").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raptor_cp.pipeline.beam import Scored
+from raptor_cp.pipeline.budgets import minimax_budgets, with_idle_cores
+from raptor_cp.pipeline.neighbourhood import StageVector
+from raptor_cp.pipeline.ordered_packing import UNAVAILABLE
+from raptor_cp.pipeline.placement import Placed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from raptor_cp.pipeline.beam import Candidate
+    from raptor_cp.pipeline.budgets import StagePacking
+    from raptor_cp.pipeline.groups import StageLimits
+    from raptor_cp.pipeline.neighbourhood import Move
+    from raptor_cp.pipeline.placement import StagePlacer
+    from raptor_cp.schedule import Schedule
+    from raptor_cp.target import RealizedCost
+
+IndexArray = NDArray[np.int32]
+
+
+class PipelineModel:
+    """Prices, places and costs the candidates of one problem.
+
+    Args:
+        packing: curves and assignments of segments.
+        limits: side constraints on stages.
+        placer: topology-aware placement.
+        cost_of: one complete cost evaluation of a schedule.
+    """
+
+    def __init__(
+        self,
+        packing: StagePacking,
+        limits: StageLimits,
+        placer: StagePlacer,
+        cost_of: Callable[[Schedule], RealizedCost],
+    ) -> None:
+        self.packing, self.limits, self.placer = packing, limits, placer
+        self._cost_of = cost_of
+
+    def propose(self, parent: Candidate, move: Move) -> Scored | None:
+        """Share the changed block's cores (minimax) and price the neighbour."""
+        groups = self.packing.groups
+        vector = StageVector(move.starts, (0,) * len(move.starts))
+        segments = vector.segments(groups.count)
+        ranges = [self.limits.core_range(i, j) for i, j in segments]
+        if any(low > high for low, high in ranges):
+            return None
+        curves = [self.packing.curve(i, j) for i, j in segments]
+        allocation = minimax_budgets(curves, move.pool, kept=move.kept, ranges=ranges)
+        if allocation is None:
+            return None
+        budgets = allocation.budgets
+        if allocation.spare:
+            budgets = with_idle_cores(
+                budgets,
+                curves,
+                [groups.load_ns(i, j) for i, j in segments],
+                allocation.spare,
+                changing=[s for s, kept in enumerate(move.kept) if kept is None],
+                ranges=ranges,
+            )
+        if any(
+            not low <= budget <= high
+            for budget, (low, high) in zip(budgets, ranges, strict=True)
+        ):
+            return None
+        slowest = max(
+            int(curve[budget]) for curve, budget in zip(curves, budgets, strict=True)
+        )
+        if slowest == UNAVAILABLE:
+            return None
+        service = groups.traffic.memory_service(move.starts)
+        return Scored(
+            max(slowest, service),
+            (slowest, self._distance_from_bottleneck(parent, move)),
+            StageVector(move.starts, budgets),
+            move.kind,
+        )
+
+    @staticmethod
+    def _distance_from_bottleneck(parent: Candidate, move: Move) -> int:
+        """Rank of the most critical stage that the move touches; 0 is the worst."""
+        guidance = None if parent.cost is None else parent.cost.guidance
+        if guidance is None:
+            return 0
+        critical = list(guidance.critical_stages)
+        busiest = sorted(
+            range(len(guidance.stage_service_ns)),
+            key=lambda s: (-guidance.stage_service_ns[s], s),
+        )
+        order = critical + [s for s in busiest if s not in critical]
+        return min(
+            (order.index(s) for s in move.touched if s in order), default=len(order)
+        )
+
+    def place(
+        self,
+        vector: StageVector,
+        retained: Sequence[IndexArray | None] | None = None,
+    ) -> Schedule | None:
+        """Constructive assignment of every stage, then physical placement."""
+        if retained is None:
+            found = [
+                self.packing.best_packed(first, last, budget)
+                for (first, last), budget in zip(
+                    vector.segments(self.packing.groups.count),
+                    vector.budgets,
+                    strict=True,
+                )
+            ]
+            retained = [None if p is None else p.core_of for p in found]
+        outcome = self.placer.place(vector, retained)
+        if not isinstance(outcome, Placed):
+            return None
+        return self.placer.evaluator.schedule(outcome.placement)
+
+    def cost(self, schedule: Schedule) -> RealizedCost:
+        """One complete cost evaluation."""
+        return self._cost_of(schedule)
