@@ -14,7 +14,9 @@ from raptor_cp.graph.compute_graph import ComputeGraph, ResidentWeight, Task
 from raptor_cp.graph.work import ExplicitWork
 from raptor_cp.pipeline import placement as placement_module
 from raptor_cp.pipeline.core_layout import CoreLayout
+from raptor_cp.pipeline.groups import PipelineGroups
 from raptor_cp.pipeline.neighbourhood import StageVector
+from raptor_cp.pipeline.ordered_packing import OrderedPacking
 from raptor_cp.pipeline.packing import PackingCounts, PackingExhausted
 from raptor_cp.pipeline.placement import (
     Placed,
@@ -27,7 +29,7 @@ from raptor_cp.pipeline.placement import (
 )
 from raptor_cp.pipeline.stage_assignment import exchange, first_overfull
 from raptor_cp.pipeline.weights import IndexedResidentWeights
-from raptor_cp.schedule import Placement, Problem
+from raptor_cp.schedule import Placement, Problem, Stage
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.target import TaskCosts
 from raptor_cp.validation import violations
@@ -365,3 +367,48 @@ def test_the_placement_runs_tasks_in_task_order() -> None:
         outcome.placement.core_of, 4, outcome.placement.stages
     )
     assert outcome.placement.order == expected.order
+
+
+# --- with the packers ---------------------------------------------------------
+
+
+def test_the_shared_constructor_recovers_a_failed_stage() -> None:
+    outcome = _placer(_tight()).place(StageVector((0,), (2,)), [None])
+    assert isinstance(outcome, Placed)
+    assert outcome.methods == (StageMethod.CONSTRUCTED,)
+    assert outcome.placement.core_of.tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
+
+
+def test_a_refuted_budget_is_infeasible() -> None:
+    problem = _tight()
+    outcome = _placer(problem).place(StageVector((0, 1), (1, 1)), [None, None])
+    assert isinstance(outcome, PlacementExhausted)
+    assert (outcome.stage, outcome.verdict) == (1, "INFEASIBLE")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_static_objective_is_that_of_the_partition(seed: int) -> None:
+    """A schedule of ordered packings costs what the curves and spans say."""
+    rng = generator(seed)
+    problem = random_problem(rng, operations=5, cores=8, slots=9)
+    vector = _random_vector(rng, problem)
+    weights, groups = IndexedResidentWeights.of(problem), PipelineGroups.of(problem)
+    packing = OrderedPacking.of(groups, weights)
+    core_of = np.zeros(problem.graph.task_count, dtype=np.int32)
+    stages, expected, first_core = [], 0, 0
+    for index, (first, last) in enumerate(vector.segments(groups.count)):
+        budget = vector.budgets[index]
+        local = packing.assignment(first, last, budget)
+        if local is None:
+            return
+        core_of[list(groups.tasks(first, last))] = local + first_core
+        cores = tuple(range(first_core, first_core + budget))
+        stages.append(Stage(index, tuple(range(first, last)), cores))
+        first_core += budget
+        curve = int(packing.curve(first, last, budget)[budget])
+        expected = max(expected, curve, int(groups.spans[first, last]))
+    placement = Placement.in_task_order(core_of, problem.resources.cores, tuple(stages))
+    summary = StaticEvaluator(problem).schedule(placement).summary
+    assert summary.static_objective_ns == expected
+    assert summary.memory_service_ns == groups.traffic.memory_service(vector.starts)
