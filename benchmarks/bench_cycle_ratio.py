@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from raptor_cp.periodic.cycle_ratio import CycleRatio, maximum_cycle_ratio
 from raptor_cp.periodic.event_graph import EventGraph
 from raptor_cp.periodic.howard import howard_cycle_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CORES = 168
 

@@ -98,14 +98,14 @@ class SimPyModel:
                 yield self.channels[edge].get()
             if self.env.now < early:
                 yield self.env.timeout(early - self.env.now)
-            self.ready[event, generation] = self.env.now
+            self.ready[event, generation] = int(self.env.now)
             done = 0
             server = int(self.graph.server[event])
             if server >= 0:
                 yield self.arbitration(event)
-                begin = max(self.free[server], self.env.now)
+                begin = max(self.free[server], int(self.env.now))
                 self.free[server] = begin + int(self.graph.service_ns[event])
-                done = self.free[server] - self.env.now
+                done = self.free[server] - int(self.env.now)
             self.env.process(self.complete(event, generation, done))
 
     def arbitration(self, event: int) -> simpy.Event:
@@ -142,3 +142,172 @@ def test_equals_simpy_event_for_event(order: TieOrder, block: int) -> None:
         np.testing.assert_array_equal(ours.ready_ns, model.ready, f"seed {seed}")
         np.testing.assert_array_equal(ours.finish_ns, model.finish, f"seed {seed}")
         assert ours.processed_events == graph.event_count * generations
+
+
+def pipeline(stages: int, loads: list[int], *, banks: int = 1) -> EventGraph:
+    """Stages of one core: load, compute, store, all through one memory."""
+    builder = EventGraphBuilder()
+    entries: list[int] = []
+    stores: list[int] = []
+    for core in range(stages):
+        entry = builder.add_event(core, "entry")
+        load = builder.add_request(core, "load", "memory", 8 + core, Access.READ)
+        store = builder.add_request(core, "store", "memory", 20, Access.WRITE)
+        builder.add_edge(entry, load, 15)
+        builder.add_edge(load, store, loads[core])
+        builder.add_edge(store, entry, 3, distance=1)
+        if stores:
+            builder.add_edge(stores[-1], load, 4)
+            builder.add_edge(entry, stores[-1], 4, distance=banks)
+        builder.mark_completion(store)
+        entries.append(entry)
+        stores.append(store)
+    return builder.build()
+
+
+def test_fifo_by_hand() -> None:
+    """Two cores load 40 ns each; the second arrives while the first is served."""
+    builder = EventGraphBuilder()
+    for core in range(2):
+        entry = builder.add_event(core, "entry", start_ns=10 * core)
+        load = builder.add_request(core, "load", "memory", 40)
+        builder.add_edge(entry, load, 0)
+        builder.add_edge(load, entry, 0, 1)
+    graph = builder.build()
+    answer = execute(graph, generations=3)
+    assert isinstance(answer, Execution)
+    assert answer.ready_ns[[1, 3]].tolist() == [[0, 40, 120], [10, 80, 160]]
+    assert answer.finish_ns[[1, 3]].tolist() == [[40, 120, 200], [80, 160, 240]]
+    assert answer.max_request_wait_ns == 40
+    assert answer.makespan_ns == 240
+    measured = measure_queue(graph)
+    assert isinstance(measured, QueueMeasurement)
+    assert isinstance(measured.window, Window)
+    assert measured.window.interval_ns == 80
+    # Core 0 waits 40 in each of four generations, core 1 as well.
+    assert measured.window.core_waits_ns == ((0, 160), (1, 160))
+
+
+def test_ties_go_by_event_number_and_reversed() -> None:
+    builder = EventGraphBuilder()
+    for service in (3, 5, 7):
+        builder.add_request(0, "load", "memory", service)
+    graph = builder.build()
+    first = execute(graph, TieOrder.EVENT_INDEX)
+    second = execute(graph, TieOrder.REVERSED)
+    assert isinstance(first, Execution)
+    assert isinstance(second, Execution)
+    assert first.finish_ns[:, 0].tolist() == [3, 8, 15]
+    assert second.finish_ns[:, 0].tolist() == [15, 12, 7]
+
+
+def test_tie_orders_differ_on_random_graphs() -> None:
+    """Otherwise the comparison with SimPy would not see the tie order."""
+    different = 0
+    for seed in range(100):
+        graph = random_graph(seed)
+        both = [execute(graph, order, generations=4) for order in TieOrder]
+        assert isinstance(both[0], Execution)
+        assert isinstance(both[1], Execution)
+        different += not np.array_equal(both[0].finish_ns, both[1].finish_ns)
+    assert different > 20
+
+
+def test_zero_size_requests_keep_their_place() -> None:
+    builder = EventGraphBuilder()
+    long = builder.add_request(0, "long", "memory", 100)
+    empty = builder.add_request(1, "empty", "memory", 0, start_ns=1)
+    last = builder.add_request(2, "last", "memory", 5, start_ns=2)
+    answer = execute(builder.build())
+    assert isinstance(answer, Execution)
+    assert answer.finish_ns[[long, empty, last], 0].tolist() == [100, 100, 105]
+
+
+def test_credit_edges_are_bounded_queues() -> None:
+    """A CPU that issues every ns into a queue of two places of a 10 ns engine."""
+    builder = EventGraphBuilder()
+    issue = builder.add_event(0, "issue")
+    engine = builder.add_request(0, "run", "engine", 10)
+    builder.add_edge(issue, issue, 1, 1)
+    builder.add_edge(issue, engine, 0)
+    builder.add_edge(engine, issue, 0, 2)
+    answer = execute(builder.build(), generations=6)
+    assert isinstance(answer, Execution)
+    assert answer.finish_ns[issue].tolist() == [0, 1, 10, 20, 30, 40]
+    assert answer.finish_ns[engine].tolist() == [10, 20, 30, 40, 50, 60]
+
+
+def test_producer_far_ahead_grows_its_rings() -> None:
+    builder = EventGraphBuilder()
+    source = builder.add_event(0, "source")
+    sinks = [builder.add_event(1, "sink") for _ in range(50)]
+    builder.add_edge(source, source, 1, 1)
+    for sink in sinks:
+        builder.add_edge(source, sink, 0)
+        builder.add_edge(sink, sink, 1000, 1)
+    answer = execute(builder.build(), generations=40)
+    assert isinstance(answer, Execution)
+    assert answer.completed
+    for sink in sinks:
+        # The initial token is there at time 0: the delay counts from then on.
+        assert answer.finish_ns[sink].tolist() == [1000 * k for k in range(40)]
+
+
+def test_token_free_cycle_never_completes() -> None:
+    builder = EventGraphBuilder()
+    left, right = builder.add_event(0, "left"), builder.add_event(0, "right")
+    builder.add_edge(left, right, 0)
+    builder.add_edge(right, left, 0)
+    graph = builder.build()
+    answer = execute(graph)
+    assert isinstance(answer, Execution)
+    assert not answer.completed
+    measured = measure_queue(graph)
+    assert isinstance(measured, QueueMeasurement)
+    assert isinstance(measured.window, Unavailable)
+    assert "wait for ever" in measured.window.reason
+
+
+@pytest.mark.parametrize("order", TieOrder)
+def test_window_of_a_contended_pipeline(order: TieOrder) -> None:
+    graph = pipeline(4, [50, 60, 70, 60])
+    measured = measure_queue(graph, order)
+    assert isinstance(measured, QueueMeasurement)
+    assert isinstance(measured.window, Window)
+    first = measured.window.first_generation
+    long = execute(graph, order, generations=64)
+    assert isinstance(long, Execution)
+    times = long.finish_ns[graph.completion]
+    expected = (times[:, first + 4] - times[:, first]).max() / 4
+    assert float(measured.window.interval_ns) == expected
+
+
+def test_limits_hold_and_are_reported() -> None:
+    """At most 64 generations per event, at most 16 (V + E) processed events."""
+    stopped = {"generations": 0, "processed": 0, "windows": 0}
+    for seed in range(300):
+        graph = random_graph(seed, servers=seed % 3)
+        for order in TieOrder:
+            measured = measure_queue(graph, order)
+            assert isinstance(measured, QueueMeasurement)
+            limit = 16 * (graph.event_count + graph.edge_count)
+            assert measured.processed_events <= limit
+            assert measured.generations <= 64
+            if isinstance(measured.window, Window):
+                stopped["windows"] += 1
+            elif "processed events" in measured.window.reason:
+                stopped["processed"] += 1
+            else:
+                assert "64 generations" in measured.window.reason
+                stopped["generations"] += 1
+    assert min(stopped.values()) > 0, stopped
+
+
+def test_times_beyond_the_numeric_range_are_unavailable() -> None:
+    builder = EventGraphBuilder()
+    for _ in range(2**15):
+        builder.add_request(0, "load", "memory", 2**42)
+    graph = builder.build()
+    assert isinstance(execute(graph, generations=32), Unavailable)
+    assert isinstance(measure_queue(graph), Unavailable)
+    assert isinstance(execute(graph), Execution)
