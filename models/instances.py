@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.pipeline.groups import PipelineGroups
 from raptor_cp.units import MAX_NS
 
 if TYPE_CHECKING:
-    from raptor_cp.graph.compute_graph import ComputeGraph
+    from raptor_cp.pipeline.groups import StageLimits
     from raptor_cp.schedule import Problem
 
 IntArray = NDArray[np.int64]
@@ -368,9 +369,8 @@ class JointInstance:
         edge_src: [E] source tasks of dependencies, any order.
         edge_dst: [E] destination tasks, each above its source.
         depth: largest number of stages.
-        rules: side constraints that exclude segments or bound their cores.
-        cut_bytes: [G+1] as in :class:`PartitionInstance`.
-        group_bytes: [G].
+        rules: side constraints that exclude segments or bound their cores; bytes
+            are settled before (as forbidden cuts).
     """
 
     packing: PackingInstance
@@ -379,14 +379,17 @@ class JointInstance:
     edge_dst: IndexArray
     depth: int
     rules: PartitionRules = PartitionRules()
-    cut_bytes: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    group_bytes: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         for name in ("group_ptr", "edge_src", "edge_dst"):
             _freeze(self, name, np.int32)
-        for name in ("cut_bytes", "group_bytes"):
-            _freeze(self, name, np.int64)
+        needs_bytes = (self.rules.max_cut_bytes, self.rules.stage_memory_bytes)
+        _check(
+            not self.rules.beyond_dp and needs_bytes == (None, None),
+            "the joint problem takes forbidden cuts, groups together or apart, and "
+            "core limits only",
+            self.rules,
+        )
         _check(self.depth >= 1, "stage depth is not positive", self.depth)
         pointer = self.group_ptr
         _check(
@@ -407,6 +410,11 @@ class JointInstance:
     def groups(self) -> int:
         """G."""
         return int(self.group_ptr.size) - 1
+
+    def segments_allowed(self) -> BoolArray:
+        """[G, G+1] segments that no rule excludes."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return self.rules.allowed(self.groups, nothing, nothing)
 
     @property
     def cores(self) -> int:
@@ -443,48 +451,43 @@ def packing_instance(problem: Problem, cores: int | None = None) -> PackingInsta
     )
 
 
+def partition_rules(
+    limits: StageLimits, groups: int, cores: int, *, min_stages: int = 1
+) -> PartitionRules:
+    """The rules that a scenario states, as the models read them."""
+    low, high = limits.min_cores.tolist(), limits.max_cores.tolist()
+    return PartitionRules(
+        min_stages=min_stages,
+        forbidden_cuts=tuple(c for c in range(1, groups) if not limits.allows_cut(c)),
+        group_cores=tuple(
+            (g, low[g], high[g]) for g in range(groups) if low[g] > 1 or high[g] < cores
+        ),
+    )
+
+
 def joint_instance(
-    problem: Problem, depth: int, rules: PartitionRules | None = None
+    problem: Problem, depth: int, limits: StageLimits | None = None
 ) -> JointInstance:
     """The joint problem of a graph with at most ``depth`` stages.
 
     Where cores differ, loads are the least over all cores, so a bound stays one.
     """
     graph = problem.graph
+    groups = PipelineGroups.of(problem)
+    cores = problem.resources.cores
     source = np.repeat(
         np.arange(graph.task_count, dtype=np.int32), np.diff(graph.edge_ptr)
     )
-    groups = len(graph.operations)
     return JointInstance(
         packing=packing_instance(problem),
-        group_ptr=np.searchsorted(graph.task_operation, np.arange(groups + 1)).astype(
-            np.int32
-        ),
+        group_ptr=groups.task_ptr,
         edge_src=source,
         edge_dst=graph.edge_dst,
         depth=depth,
-        rules=PartitionRules() if rules is None else rules,
-        cut_bytes=cut_bytes(graph),
+        rules=PartitionRules()
+        if limits is None
+        else partition_rules(limits, groups.count, cores),
     )
-
-
-def cut_bytes(graph: ComputeGraph) -> IntArray:
-    """[G+1] bytes stored across each cut: every publication once, read or not by
-    several consumers beyond it; dependencies without a publication count their bytes.
-    """
-    groups = len(graph.operations)
-    last = graph.task_operation[graph.publication_producer].astype(np.int64)
-    first = last.copy()
-    consumer = graph.task_operation[graph.transfer_consumer].astype(np.int64)
-    np.maximum.at(last, graph.transfer_publication, consumer)
-    steps = np.zeros(groups + 2, dtype=np.int64)
-    np.add.at(steps, first + 1, graph.publication_size)
-    np.add.at(steps, last + 1, -graph.publication_size)
-    for source, destination, size in graph.extra_edges:
-        steps[graph.task_operation[source] + 1] += size
-        steps[graph.task_operation[destination] + 1] -= size
-    result: IntArray = np.cumsum(steps)[: groups + 1]
-    return result
 
 
 def _freeze(owner: object, name: str, dtype: type[np.generic]) -> None:
