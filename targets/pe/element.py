@@ -49,6 +49,11 @@ class ProcessingElement:
         self._retirement: list[int] = []
         self._cpu: int | None = None
 
+    @property
+    def stages(self) -> StageGraph:
+        """Everything issued so far, as stages."""
+        return self._graph
+
     def issue(self, command: PeCommand) -> int:
         """Charge ``command`` to the CPU and hand it over; returns its index.
 
