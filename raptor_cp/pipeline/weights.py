@@ -8,9 +8,10 @@ fewer than tasks.  Slots are weight slots (scheduling spec, "Capacity and recove
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from raptor_cp.units import ceil_div
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]
 BitArray = NDArray[np.uint64]
+
+#: Least cores of what no number of cores can hold.
+IMPOSSIBLE: Final[int] = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +154,28 @@ class IndexedResidentWeights:
         )
         least = max(1 if picked else 0, large)
         if oversized:
-            least = np.iinfo(np.int32).max
+            least = IMPOSSIBLE
         elif union:
             least = max(least, ceil_div(union, self.capacity))
         return CoreBound(int(least), union, large, oversized)
+
+    def segment_bounds(self, task_ptr: IndexArray) -> IntArray:
+        """[G, G+1] ``bound(...).cores`` of every segment of groups: ``O(G R)``.
+
+        Args:
+            task_ptr: [G+1] tasks of group g are ``task_ptr[g] .. task_ptr[g+1]-1``.
+
+        0 for a segment without tasks; IMPOSSIBLE when a task is oversized.
+        """
+        return _segment_bounds(
+            task_ptr,
+            self.task_class,
+            self.class_ptr,
+            self.class_idx,
+            self.class_slots,
+            self.slots,
+            self.capacity,
+        )
 
     def _union(self, classes: IntArray) -> IntArray:
         """Distinct weights of some classes, ascending."""
@@ -161,3 +183,38 @@ class IndexedResidentWeights:
         if not parts:
             return np.zeros(0, dtype=np.int64)
         return np.unique(np.concatenate(parts)).astype(np.int64)
+
+
+@njit(cache=True)
+def _segment_bounds(
+    task_ptr: IndexArray,
+    task_class: IndexArray,
+    class_ptr: IndexArray,
+    class_idx: IndexArray,
+    class_slots: IntArray,
+    slots: IntArray,
+    capacity: int,
+) -> IntArray:
+    groups = task_ptr.size - 1
+    result = np.zeros((groups, groups + 1), dtype=np.int64)
+    seen = np.full(slots.size, -1, dtype=np.int64)
+    for first in range(groups):
+        union, large, oversized = 0, 0, False
+        for last in range(first + 1, groups + 1):
+            for task in range(task_ptr[last - 1], task_ptr[last]):
+                held = task_class[task]
+                oversized = oversized or class_slots[held] > capacity
+                for entry in range(class_ptr[held], class_ptr[held + 1]):
+                    weight = class_idx[entry]
+                    if seen[weight] == first:
+                        continue
+                    seen[weight] = first
+                    union += slots[weight]
+                    if 2 * slots[weight] > capacity:
+                        large += 1
+            if oversized:
+                result[first, last] = IMPOSSIBLE
+            elif task_ptr[last] > task_ptr[first]:
+                least = -(-union // capacity)
+                result[first, last] = max(1, large, least)
+    return result
