@@ -262,3 +262,19 @@ def test_span_is_the_longest_path_of_one_generation() -> None:
             dag.add_edge(source, target, weight=weight)
         longest = nx.dag_longest_path_length(dag, weight="weight")
         assert within_generation_span_ns(graph, order) == longest
+
+
+def test_sweeps_alone_detect_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the early exit, R + 1 sweeps must come to the same answers."""
+    monkeypatch.setattr(cycle_ratio, "_probe", cycle_ratio._probe.py_func)
+    monkeypatch.setattr(cycle_ratio, "_cycle_of_predecessors", lambda *_: -1)
+    rng = random.Random(6)
+    full = 0
+    for _ in range(150):
+        graph = random_graph(rng, 8, token_free=0.0)
+        answer = maximum_cycle_ratio(graph)
+        assert isinstance(answer, CycleRatio)
+        check_bracket(graph, answer)
+        assert howard_cycle_ratio(graph) == answer.ratio_ns
+        full += answer.max_sweeps == answer.recurrence_edges + 1
+    assert full > 50
