@@ -20,6 +20,7 @@ from raptor_cp.graph.splitting import Piece, even_ranges
 from raptor_cp.network.attributes import (
     BINARY_KINDS,
     ConcatAttributes,
+    MatMulAttributes,
     OpKind,
     ReduceAttributes,
 )
@@ -73,18 +74,31 @@ def row_lanes(wanted: int, pieces: int, rows: int) -> int:
 
 
 def channel_ranges(
-    operation: Operation, extent: Extent, input_shape: Shape, wanted: int
+    operation: Operation, extent: Extent, shapes: Sequence[Shape], wanted: int
 ) -> list[tuple[int, int]]:
-    """Channel ranges of an operation without a weight; one unless rows are few."""
+    """Channel ranges of an operation without a weight.
+
+    Products of two computed tensors are cut between heads first: a lane then reads
+    (and rearranges) the operands of its own heads only.  Otherwise there is one
+    range unless rows are few.
+    """
     whole = [(0, extent.channels)]
-    if wanted <= extent.rows or not channels_are_independent(operation, input_shape):
+    attributes = operation.attributes
+    if isinstance(attributes, MatMulAttributes) and attributes.heads > 1:
+        heads = attributes.heads
+        width = extent.channels // heads
+        parts = even_ranges(heads, min(wanted, heads))
+        return [(first * width, last * width) for first, last in parts]
+    if wanted <= extent.rows or not channels_are_independent(operation, shapes[0]):
         return whole
     units = extent.channels // CHANNEL_QUANTUM
-    parts = min(wanted // extent.rows, units)
-    if parts < 2:
+    count = min(wanted // extent.rows, units)
+    if count < 2:
         return whole
-    ranges = even_ranges(units, parts)
-    cuts = [(a * CHANNEL_QUANTUM, b * CHANNEL_QUANTUM) for a, b in ranges]
+    cuts = [
+        (first * CHANNEL_QUANTUM, last * CHANNEL_QUANTUM)
+        for first, last in even_ranges(units, count)
+    ]
     cuts[-1] = (cuts[-1][0], extent.channels)
     return cuts
 

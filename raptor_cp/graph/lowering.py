@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from raptor_cp.errors import MalformedInput
 from raptor_cp.graph.compute_graph import (
     BaselineAccess,
     BaselineKind,
@@ -22,94 +21,29 @@ from raptor_cp.graph.compute_graph import (
     Task,
     Transfer,
 )
-from raptor_cp.graph.crossbars import MatrixArray, TileGrid, weight_demand
-from raptor_cp.graph.lanes import (
-    LaneLimits,
-    bundle_lanes,
-    channel_ranges,
-    row_lanes,
+from raptor_cp.graph.planning import (
+    ChipCapacity,
+    OperationPlan,
+    plan_network,
+    slices_of,
 )
+from raptor_cp.graph.planning import LoweringOptions as LoweringOptions
 from raptor_cp.graph.projection import needed_boxes
-from raptor_cp.graph.splitting import (
-    TIGHT_SHARE,
-    CapacityConflict,
-    ColumnSplits,
-    OperationSplit,
-    Piece,
-    SplitReport,
-    column_cut,
-    even_ranges,
-    mvmuls_per_position,
-    row_cut,
-)
+from raptor_cp.graph.splitting import CapacityConflict, OperationSplit, SplitReport
 from raptor_cp.graph.views import is_runtime_free, root_box, root_of
-from raptor_cp.graph.widths import Accumulators, accumulator_bits, stored_bytes
+from raptor_cp.graph.widths import stored_bytes
 from raptor_cp.graph.work import Box, SliceWork, TaskRole
-from raptor_cp.verdict import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
+    from raptor_cp.graph.splitting import Piece
     from raptor_cp.graph.work import Work
-    from raptor_cp.network.operations import Operation, Tensor
+    from raptor_cp.network.operations import Tensor
     from raptor_cp.network.structure import Network
+    from raptor_cp.verdict import Unavailable
 
 Bounds = tuple[int, int, int, int, int, int]
-
-
-class ChipCapacity(Protocol):
-    """What lowering asks of a chip; ``raptor_cp.target.Resources`` has it."""
-
-    @property
-    def cores(self) -> int:
-        """P."""
-        ...
-
-    @property
-    def slots_per_core(self) -> int:
-        """Core capacity in weight slots."""
-        ...
-
-    @property
-    def array(self) -> MatrixArray | None:
-        """Geometry of a weight slot; None where weights are not resident."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LoweringOptions:
-    """Scenario key ``lowering``.
-
-    Attributes:
-        max_lanes: most lanes of one operation.
-        lanes_per_core: tasks for every core that an operation's work deserves.
-        accumulators: width of partial sums.
-        constants_resident: biases, scales and constant operands are preloaded;
-            False loads them every inference.
-        column_splits: when a weight may be cut by columns.
-        partial_sum_ns_per_byte: what moving one byte of a partial sum between two
-            cores costs (both ends), for comparing row and column cuts.
-    """
-
-    max_lanes: int = 64
-    lanes_per_core: int = 2
-    accumulators: Accumulators = Accumulators.EXACT
-    constants_resident: bool = True
-    column_splits: ColumnSplits = ColumnSplits.NEEDED
-    partial_sum_ns_per_byte: int = 1
-
-    def __post_init__(self) -> None:
-        for name, value in (
-            ("max_lanes", self.max_lanes),
-            ("lanes_per_core", self.lanes_per_core),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise MalformedInput(
-                    "not a positive integer",
-                    where=f"lowering.{name}",
-                    value=value,
-                    expected="at least 1",
-                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,19 +85,6 @@ def lower_network(
             in which nothing takes time.
     """
     return _Lowerer(network, chip, price, options or LoweringOptions()).run()
-
-
-@dataclass(slots=True)
-class _Plan:
-    """Decisions about one operation, before tasks exist."""
-
-    operation: Operation
-    base: SliceWork
-    work_ns: int
-    grid: TileGrid | None = None
-    pieces: list[Piece] = field(default_factory=list)
-    columns: list[tuple[int, int]] = field(default_factory=list)
-    rows: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -216,7 +137,6 @@ class _Lowerer:
         self.chip = chip
         self.price = price
         self.options = options
-        self.limits = LaneLimits(chip.cores, options.lanes_per_core, options.max_lanes)
         self.notes: list[str] = []
         self.tasks: list[Task] = []
         self.weights: list[ResidentWeight] = []
@@ -234,27 +154,16 @@ class _Lowerer:
             for name in operation.inputs
         }
         self.outputs = {root_of(network, name) for name in network.outputs}
-        array = chip.array
-        demand = sum(d.slots for d in weight_demand(network, array)) if array else 0
-        self.tight = demand > TIGHT_SHARE * chip.cores * chip.slots_per_core
 
     def run(self) -> Lowering | CapacityConflict:
-        plans = [
-            self._plan(operation)
-            for operation in self.network.operations
-            if not is_runtime_free(operation)
-        ]
-        if not plans:
-            raise MalformedInput(
-                "nothing takes time: all operations are views",
-                where=f"network {self.network.name!r}",
-                expected="at least one operation that computes",
-            )
-        total = sum(plan.work_ns for plan in plans)
+        plans = plan_network(
+            self.network, self.chip, self.price, self.options, self.notes
+        )
+        if isinstance(plans, CapacityConflict):
+            return plans
         for index, plan in enumerate(plans):
-            conflict = self._cut(plan, total)
-            if conflict is not None:
-                return conflict
+            if plan.split is not None:
+                self.splits.append(plan.split)
             self._emit(plan, index)
         for name in self.network.outputs:
             if self.network.producer(root_of(self.network, name)) is None:
@@ -270,109 +179,9 @@ class _Lowerer:
         )
         return Lowering(graph, SplitReport(tuple(self.splits)), tuple(self.notes))
 
-    # -- decisions ---------------------------------------------------------------
-
-    def _plan(self, operation: Operation) -> _Plan:
-        tensors = self.network.tensors
-        inputs = [tensors[name] for name in operation.inputs]
-        output = tensors[operation.output]
-        shapes = tuple(tensor.shape for tensor in inputs)
-        input_bits = max(tensor.bits for tensor in inputs)
-        grid = None
-        if operation.weight is not None and self.chip.array is not None:
-            where = f"operation {operation.name!r}"
-            grid = TileGrid.of(operation.weight, self.chip.array, where)
-        base = SliceWork(
-            operation=operation,
-            output=Box.whole(output.extent),
-            row_tiles=(0, grid.row_tiles) if grid else (0, 0),
-            input_shapes=shapes,
-            output_shape=output.shape,
-            input_bits=input_bits,
-            output_bits=output.bits,
-            accumulator_bits=accumulator_bits(
-                operation, input_bits, shapes, self.options.accumulators
-            ),
-        )
-        return _Plan(operation, base, self._priced(base), grid)
-
-    def _priced(self, work: SliceWork) -> int:
-        price = self.price(work)
-        if isinstance(price, Unavailable):
-            self.notes.append(
-                f"{work.operation.name}: no price ({price.reason}); one lane"
-            )
-            return 0
-        return price
-
-    def _cut(self, plan: _Plan, total: int) -> CapacityConflict | None:
-        extent = self.network.tensors[plan.operation.output].extent
-        wanted = self.limits.wanted(plan.work_ns, total)
-        if plan.grid is None:
-            shape = plan.base.input_shapes[0]
-            plan.columns = channel_ranges(plan.operation, extent, shape, wanted)
-            lanes = row_lanes(wanted, len(plan.columns), extent.rows)
-            plan.rows = even_ranges(extent.rows, lanes)
-            return None
-        grid, capacity = plan.grid, self.chip.slots_per_core
-        if capacity < 1:
-            return CapacityConflict(
-                plan.operation.name,
-                1,
-                capacity,
-                f"operation {plan.operation.name!r} needs a weight slot, a core has "
-                f"{capacity}",
-            )
-        pieces = row_cut(grid, capacity, tight=self.tight)
-        reason = ""
-        if pieces is None:
-            pieces = column_cut(grid, capacity, tight=self.tight)
-            per_tile = max(grid.crossbars(0, min(grid.channels, grid.bundle_columns)))
-            reason = (
-                f"one row tile across all columns needs {per_tile} slots, a core has "
-                f"{capacity}"
-            )
-        elif len(pieces) > 1 and self.options.column_splits is ColumnSplits.CHEAPEST:
-            other = column_cut(grid, capacity, tight=self.tight)
-            by_rows, by_columns = (
-                self._cut_price(plan, cut) for cut in (pieces, other)
-            )
-            if by_columns < by_rows:
-                pieces = other
-                reason = f"{by_columns} ns by columns, {by_rows} ns by rows"
-        if grid.bundles > 1:
-            pieces = bundle_lanes(grid, pieces, extent.rows, wanted)
-        plan.pieces = pieces
-        plan.columns = list(dict.fromkeys(piece.channels for piece in pieces))
-        lanes = row_lanes(wanted, len(pieces), extent.rows)
-        plan.rows = even_ranges(extent.rows, lanes)
-        positions = extent.rows * extent.columns
-        mvmuls = positions * mvmuls_per_position(grid, pieces)
-        unsplit = positions * grid.mvmuls
-        self.splits.append(
-            OperationSplit(
-                plan.operation.name,
-                tuple(pieces),
-                unsplit,
-                mvmuls,
-                reason if mvmuls != unsplit else "",
-            )
-        )
-        return None
-
-    def _cut_price(self, plan: _Plan, pieces: Sequence[Piece]) -> int:
-        """Work of all pieces and reductions, and moving the partial sums (ns)."""
-        total = 0
-        for work, _, _ in _slices(plan, pieces, [(0, plan.base.output.row_stop)]):
-            total += self._priced(work)
-            if work.role is TaskRole.PARTIAL:
-                size = stored_bytes(work.output.elements, work.accumulator_bits)
-                total += size * self.options.partial_sum_ns_per_byte
-        return total
-
     # -- tasks and data ----------------------------------------------------------
 
-    def _emit(self, plan: _Plan, group: int) -> None:
+    def _emit(self, plan: OperationPlan, group: int) -> None:
         operation, output = plan.operation, plan.operation.output
         weight_of: dict[Piece, int] = {}
         for piece in plan.pieces:
@@ -383,7 +192,7 @@ class _Lowerer:
                 name += f"[rows {tiles[0]}:{tiles[1]}, channels "
                 name += f"{channels[0]}:{channels[1]}]"
             self.weights.append(ResidentWeight(name, piece.slots, group))
-        for work, held, lane in _slices(plan, plan.pieces, plan.rows):
+        for work, held, lane in slices_of(plan):
             task = len(self.tasks)
             name = f"{operation.name}/{lane}"
             if work.role is TaskRole.PARTIAL:
@@ -424,7 +233,7 @@ class _Lowerer:
         size = stored_bytes(box.elements, bits)
         self.publications.append(Publication(task, tensor, bits, box.bounds, size))
 
-    def _read_inputs(self, plan: _Plan, task: int, work: SliceWork) -> None:
+    def _read_inputs(self, plan: OperationPlan, task: int, work: SliceWork) -> None:
         operation = plan.operation
         rows = None
         if plan.grid is not None and work.role is TaskRole.PARTIAL:
@@ -473,14 +282,14 @@ class _Lowerer:
             BaselineAccess(task, kind, tensor.name, size, runs, box.bounds)
         )
 
-    def _read_partials(self, plan: _Plan, task: int, work: SliceWork) -> None:
+    def _read_partials(self, plan: OperationPlan, task: int, work: SliceWork) -> None:
         for piece in plan.pieces:
             channels = (work.output.channel_start, work.output.channel_stop)
             if piece.channels == channels:
                 tensor = _partial_name(plan.operation.output, work, piece)
                 self._read_fragments(task, tensor, work.output)
 
-    def _load_constants(self, plan: _Plan, task: int, work: SliceWork) -> None:
+    def _load_constants(self, plan: OperationPlan, task: int, work: SliceWork) -> None:
         """Bias of the lane's channels, and other vector constants."""
         operation = plan.operation
         if work.role is TaskRole.PARTIAL:
@@ -505,57 +314,3 @@ def _partial_name(output: str, work: SliceWork, piece: Piece | None = None) -> s
         f"{output}[rows {tiles[0]}:{tiles[1]}, channels "
         f"{box.channel_start}:{box.channel_stop}]"
     )
-
-
-def _slices(
-    plan: _Plan, pieces: Sequence[Piece], rows: Sequence[tuple[int, int]]
-) -> Iterator[tuple[SliceWork, Piece | None, int]]:
-    """(work, weight piece, lane) of every task of an operation, in task order."""
-    base = plan.base
-    whole = base.output
-    columns = list(dict.fromkeys(p.channels for p in pieces)) or plan.columns
-
-    number = {channels: index for index, channels in enumerate(columns)}
-    cut = {channels: 0 for channels in columns}
-    for piece in pieces:
-        cut[piece.channels] += 1
-
-    def make(
-        lane_rows: tuple[int, int],
-        channels: tuple[int, int],
-        role: TaskRole,
-        tiles: tuple[int, int],
-        partials: int = 0,
-    ) -> SliceWork:
-        return SliceWork(
-            base.operation,
-            Box(*lane_rows, whole.column_start, whole.column_stop, *channels),
-            role,
-            tiles,
-            partials,
-            base.input_shapes,
-            base.output_shape,
-            base.input_bits,
-            base.output_bits,
-            base.accumulator_bits,
-        )
-
-    if not pieces:
-        for lane, lane_rows in enumerate(rows):
-            for channels in columns:
-                index = lane * len(columns) + number[channels]
-                yield make(lane_rows, channels, TaskRole.COMPUTE, (0, 0)), None, index
-        return
-    for piece in pieces:
-        alone = cut[piece.channels] == 1
-        role = TaskRole.COMPUTE if alone else TaskRole.PARTIAL
-        for lane, lane_rows in enumerate(rows):
-            index = lane * len(columns) + number[piece.channels]
-            yield make(lane_rows, piece.channels, role, piece.row_tiles), piece, index
-    for channels in columns:
-        if cut[channels] == 1:
-            continue
-        for lane, lane_rows in enumerate(rows):
-            index = lane * len(columns) + number[channels]
-            work = make(lane_rows, channels, TaskRole.REDUCE, (0, 0), cut[channels])
-            yield work, None, index

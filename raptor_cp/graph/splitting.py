@@ -35,6 +35,7 @@ TIGHT_SHARE = Fraction(3, 5)
 class ColumnSplits(StrEnum):
     """When columns may be cut although rows could be."""
 
+    NEVER = "never"  #: not even there: such a weight is a capacity conflict
     NEEDED = "needed"  #: only where one row tile exceeds a core
     CHEAPEST = "cheapest"  #: also where it is cheaper than the row cut
 
@@ -158,29 +159,33 @@ def row_cut(
     return pieces
 
 
-def column_cut(grid: TileGrid, capacity: int, *, tight: bool = False) -> list[Piece]:
-    """Pieces that cut columns first, rows only where one column is still too much.
+#: Column counts that are tried beyond the smallest possible one.
+COLUMN_CANDIDATES = 8
 
-    Where one row tile exceeds a core, either columns are shared out evenly or
-    cores are filled and the rest is left: whatever makes fewer pieces.
+
+def column_cuts(
+    grid: TileGrid, capacity: int, *, tight: bool = False
+) -> list[list[Piece]]:
+    """Candidate cuts into column pieces, rows cut as well where still too large.
+
+    Columns are shared out evenly over 1, 2, ... column pieces as far as one row
+    tile of a piece fits a core; where one row tile exceeds a core there is also the
+    cut that fills cores and leaves the rest.  The count goes up to where no rows
+    are cut any more, at most ``COLUMN_CANDIDATES`` steps.
     """
     per_tile = ceil_div(grid.bundle_columns, grid.columns_per_crossbar)
-    width = max(1, capacity // grid.row_tiles)
-    count = ceil_div(per_tile, width)
-    options = [[last - first for first, last in even_ranges(per_tile, count)]]
-    if grid.row_tiles > capacity:
-        options = []  # a single column does not fit: rows must be cut anyway
-    if per_tile > capacity or not options:
-        wide = min(per_tile, capacity)
-        count = ceil_div(per_tile, wide)
-        options.append([last - first for first, last in even_ranges(per_tile, count)])
-        options.append([wide] * (per_tile // wide) + [per_tile % wide or wide])
-        if per_tile % wide == 0:
-            options[-1].pop()
-    return min(
-        (_columns_to_pieces(grid, capacity, widths, tight) for widths in options),
-        key=lambda pieces: (mvmuls_per_position(grid, pieces), len(pieces)),
-    )
+    fewest = max(ceil_div(per_tile, capacity), 1)
+    no_rows = ceil_div(per_tile, max(1, capacity // grid.row_tiles))
+    cuts = []
+    for count in range(fewest, min(no_rows, fewest + COLUMN_CANDIDATES) + 1):
+        even = [last - first for first, last in even_ranges(per_tile, count)]
+        cuts.append(_columns_to_pieces(grid, capacity, even, tight))
+    if fewest > 1:
+        full = [capacity] * (per_tile // capacity)
+        if per_tile % capacity:
+            full.append(per_tile % capacity)
+        cuts.append(_columns_to_pieces(grid, capacity, full, tight))
+    return cuts
 
 
 def _columns_to_pieces(

@@ -52,7 +52,7 @@ def accumulator_bits(
     >>> accumulator_bits(conv, 8, [(1, 64, 8, 8)])
     32
     """
-    if policy is Accumulators.ACTIVATION:
+    if policy == Accumulators.ACTIVATION:
         return _whole_bytes(input_bits)
     weight, attributes = operation.weight, operation.attributes
     if weight is not None:
