@@ -258,7 +258,6 @@ class _Assembly:
         """Time from an item's reference (see ``_reference``) to the core's commit."""
         timing, issue = self._timing, self._options.issue
         period = timing.period_ns
-        retire = period if issue else 0
         after = np.zeros(len(self._kind), dtype=np.int64)
         head = np.zeros(len(self._kind), dtype=np.int64)
         service = np.zeros(len(self._kind), dtype=np.int64)
@@ -271,17 +270,24 @@ class _Assembly:
             if item is Item.LD:
                 served = arrays.memory_read_ns(timing, size)
                 lead = np.zeros(len(chosen), dtype=np.int64)
-                execution = travel + served + arrays.local_write_ns(timing, size)
+                last = arrays.local_write_ns(timing, size)
+                execution = travel + served + last
                 energy += beats * timing.local.write_energy_pj
                 energy += requests * timing.memory.read_energy_pj
             else:
                 served = arrays.memory_write_ns(timing, size)
                 lead = arrays.local_read_ns(timing, size)
-                execution = lead + travel + served
+                last = execution = lead + travel + served
                 energy += beats * timing.local.read_energy_pj
                 energy += requests * timing.memory.write_energy_pj
             whole = (
-                arrays.occupancy_ns(timing, execution, late=item is Item.ST)
+                arrays.occupancy_ns(
+                    timing,
+                    execution,
+                    None if item is Item.ST else last,
+                    late=item is Item.ST,
+                    outside=item is Item.LD,
+                )
                 if issue
                 else execution
             )
@@ -293,9 +299,11 @@ class _Assembly:
                 after[chosen] = whole - np.where(self._silent[chosen], 0, lead)
         sends, receives = self._sends, self._receives
         self._send_read = arrays.local_read_ns(timing, self._size[sends])
-        after[sends] = self._send_read + retire
         write = arrays.local_write_ns(timing, self._size[receives])
-        after[receives] = write + retire
+        after[sends], after[receives] = self._send_read, write
+        if issue:
+            after[sends] += arrays.retire_ns(timing, self._send_read)
+            after[receives] += arrays.retire_ns(timing, write)
         energy += timing.local.read_energy_pj * float(
             arrays.ceil_div_array(self._size[sends], timing.local.width).sum()
         )

@@ -165,9 +165,9 @@ def _weigh_local(
     energy = 0.0
     local = timing.local
 
-    def put(where: Ints, execution: Ints) -> None:
+    def put(where: Ints, execution: Ints, last: Ints | None = None) -> None:
         weight[where] = (
-            arrays.occupancy_ns(timing, execution, late=False) if issue else execution
+            arrays.occupancy_ns(timing, execution, last) if issue else execution
         )
 
     for code in (Opcode.LMV, Opcode.LLDI):
@@ -196,7 +196,7 @@ def _weigh_local(
         length = records["generic3"][vectors].astype(np.int64)
         binary, wide = _BINARY[codes], _WIDE[codes]
         ibiw, obiw = input_bits[state], output_bits[state]
-        put(vectors, arrays.vector_ns(timing, binary, wide, length, ibiw, obiw))
+        put(vectors, *arrays.vector_ns(timing, binary, wide, length, ibiw, obiw))
         source = arrays.bytes_of(ibiw) * length
         result = np.where(wide, arrays.bytes_of(obiw) * length, source)
         chunks = arrays.ceil_div_array(length, timing.vector_width)
@@ -211,8 +211,7 @@ def _weigh_local(
         crossbars = program.array_groups[records["generic2"][products]]
         mbiw = records["r2_or_imm"][products].astype(np.int64)
         ibiw, obiw = input_bits[state], output_bits[state]
-        execution = arrays.mvmul_ns(timing, crossbars, mbiw, ibiw, obiw)
-        put(products, execution)
+        put(products, *arrays.mvmul_ns(timing, crossbars, mbiw, ibiw, obiw))
         if issue:
             weight[products] += timing.period_ns  # the register before the unit
         unit = timing.matrix

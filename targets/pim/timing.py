@@ -268,17 +268,32 @@ class PimTiming:
         """From a commit to the next start with ``slots`` scalar slots between."""
         return (1 + slots) * self.period_ns
 
-    def occupancy_ns(self, execution_ns: int, opcode: Opcode) -> int:
+    def occupancy_ns(
+        self, execution_ns: int, opcode: Opcode, last_ns: int | None = None
+    ) -> int:
         """Start to commit of an instruction that starts on a clock edge.
 
-        Commit is the first edge at or after the end plus one period; strictly
-        after it for ST, SYNC, WAIT and whatever ends within its first period.
-        MVMUL passes one more register, a period before its unit starts.
+        Commit is the first edge at or after the end plus one period.  It is the
+        first edge strictly after the end for ST, SYNC and WAIT, for whatever ends
+        within its first period, and where the last step is so short that the clock
+        is ahead of it: shorter than a period for vectors and products, at most a
+        period for LD, SEND and RECV (measured).  MVMUL passes one more register,
+        a period before its unit starts.
+
+        Args:
+            execution_ns: from start to end.
+            opcode: the instruction.
+            last_ns: the last local access, where it is a step of its own.
         """
         period = self.period_ns
         before = period if opcode is Opcode.MVMUL else 0
-        late = opcode in (Opcode.ST, Opcode.SYNC, Opcode.WAIT)
-        if late or execution_ns <= period:
+        outside = opcode in (Opcode.LD, Opcode.SEND, Opcode.RECV)
+        late = (
+            opcode in (Opcode.ST, Opcode.SYNC, Opcode.WAIT)
+            or (execution_ns <= period and not outside)
+            or (last_ns is not None and last_ns < period + outside)
+        )
+        if late:
             return before + (execution_ns // period + 2) * period
         return before + (ceil_div(execution_ns, period) + 1) * period
 
@@ -286,14 +301,18 @@ class PimTiming:
         self, opcode: Opcode, length: int, ibiw: int, obiw: int
     ) -> int:
         """Start to commit of a vector operation."""
-        return self.occupancy_ns(self.vector_ns(opcode, length, ibiw, obiw), opcode)
+        execution = self.vector_ns(opcode, length, ibiw, obiw)
+        width = ceil_div(obiw if opcode in WIDE_RESULT else ibiw, 8)
+        return self.occupancy_ns(execution, opcode, self.local_write_ns(width * length))
 
     def mvmul_occupancy_ns(
         self, crossbars: int, mbiw: int, ibiw: int, obiw: int
     ) -> int:
         """Start to commit of a matrix-vector product."""
         execution = self.mvmul_ns(crossbars, mbiw, ibiw, obiw)
-        return self.occupancy_ns(execution, Opcode.MVMUL)
+        columns = self.matrix.cell_bits * self.matrix.cols // mbiw
+        written = self.local_write_ns(columns * ceil_div(obiw, 8) * crossbars)
+        return self.occupancy_ns(execution, Opcode.MVMUL, written)
 
     def lmv_occupancy_ns(self, length: int) -> int:
         """Start to commit of a local copy."""
@@ -305,7 +324,17 @@ class PimTiming:
 
     def ld_occupancy_ns(self, core: int, size: int) -> int:
         """Start to commit of an uncontended global load."""
-        return self.occupancy_ns(self.ld_ns(core, size), Opcode.LD)
+        execution = self.ld_ns(core, size)
+        return self.occupancy_ns(execution, Opcode.LD, self.local_write_ns(size))
+
+    def send_occupancy_ns(self, source: int, target: int, size: int) -> int:
+        """Start to commit of a SEND whose RECV already waits."""
+        execution = self.send_ns(source, target, size)
+        return self.occupancy_ns(execution, Opcode.SEND, self.local_read_ns(size))
+
+    def retire_ns(self, last_ns: int) -> int:
+        """Least delay from the end of a LD, SEND or RECV to its commit."""
+        return self.period_ns if last_ns > self.period_ns else self.period_ns + 1
 
     def st_occupancy_ns(self, core: int, size: int) -> int:
         """Start to commit of an uncontended global store."""

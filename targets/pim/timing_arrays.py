@@ -80,8 +80,10 @@ def lmv_ns(timing: PimTiming, length: Ints) -> Ints:
 
 def vector_ns(
     timing: PimTiming, binary: Bools, wide: Bools, length: Ints, ibiw: Ints, obiw: Ints
-) -> Ints:
-    """Vector operations; ``binary`` reads two sources, ``wide`` writes obiw."""
+) -> tuple[Ints, Ints]:
+    """Vector operations: (whole, last step); ``binary`` reads two sources,
+    ``wide`` writes elements of ``obiw`` bits.
+    """
     most = _largest(length)
     widest = most * (MAX_BIT_WIDTH // 8)
     chunk = timing.vector_chunk_ns
@@ -92,18 +94,16 @@ def vector_ns(
     )
     source = bytes_of(ibiw) * length
     result = np.where(wide, bytes_of(obiw) * length, source)
-    ticks = (
-        _beats(timing.local, source) * (timing.local.read_ticks * (1 + binary))
-        + _beats(timing.local, result) * timing.local.write_ticks
-    )
+    read = _beats(timing.local, source) * (timing.local.read_ticks * (1 + binary))
+    write = _beats(timing.local, result) * timing.local.write_ticks
     chunks = ceil_div_array(length, timing.vector_width)
-    return _ns(timing, ticks) + chunks * chunk
+    return _ns(timing, read + write) + chunks * chunk, _ns(timing, write)
 
 
 def mvmul_ns(
     timing: PimTiming, crossbars: Ints, mbiw: Ints, ibiw: Ints, obiw: Ints
-) -> Ints:
-    """Matrix-vector products."""
+) -> tuple[Ints, Ints]:
+    """Matrix-vector products: (whole, last step)."""
     unit = timing.matrix
     in_range(
         timing.mvmul_ns(_largest(crossbars), 1, MAX_BIT_WIDTH, MAX_BIT_WIDTH),
@@ -111,19 +111,16 @@ def mvmul_ns(
     )
     read = _beats(timing.local, unit.rows * 8 * bytes_of(ibiw))
     columns = unit.cell_bits * unit.cols // mbiw
-    write = _beats(timing.local, columns * bytes_of(obiw) * crossbars)
+    written = _beats(timing.local, columns * bytes_of(obiw) * crossbars)
+    write = written * timing.local.write_ticks
     passes = ibiw // unit.dac_resolution * unit.dac_times
     both = unit.front_cycles + unit.back_cycles
     if unit.pipelined:
         cycles = both + (passes - 1) * max(unit.front_cycles, unit.back_cycles)
     else:
         cycles = both * passes
-    ticks = (
-        read * timing.local.read_ticks
-        + cycles * unit.tick
-        + write * timing.local.write_ticks
-    )
-    return _ns(timing, ticks)
+    ticks = read * timing.local.read_ticks + cycles * unit.tick + write
+    return _ns(timing, ticks), _ns(timing, write)
 
 
 def link_ns(timing: PimTiming, source: Ints, target: Ints, size: Ints) -> Ints:
@@ -134,14 +131,36 @@ def link_ns(timing: PimTiming, source: Ints, target: Ints, size: Ints) -> Ints:
     return flits * timing.latency_ns[source, target]
 
 
-def occupancy_ns(timing: PimTiming, execution_ns: Ints, late: Bools | bool) -> Ints:
-    """Start to commit; ``late`` for ST, SYNC and WAIT.  MVMUL: one period more."""
+def occupancy_ns(
+    timing: PimTiming,
+    execution_ns: Ints,
+    last_ns: Ints | None = None,
+    *,
+    late: bool = False,
+    outside: bool = False,
+) -> Ints:
+    """Start to commit, as :meth:`PimTiming.occupancy_ns`.
+
+    ``late`` for ST, SYNC and WAIT, ``outside`` for LD; MVMUL takes a period more.
+    """
     period = timing.period_ns
-    strict = (execution_ns <= period) | late
+    if late:
+        return (execution_ns // period + 2) * period
+    strict = np.zeros(len(execution_ns), dtype=np.bool_)
+    if not outside:
+        strict |= execution_ns <= period
+    if last_ns is not None:
+        strict |= last_ns < period + outside
     edges = np.where(
         strict, execution_ns // period + 2, ceil_div_array(execution_ns, period) + 1
     )
     return edges * period
+
+
+def retire_ns(timing: PimTiming, last_ns: Ints) -> Ints:
+    """Least delay from the end of a SEND or RECV to its commit."""
+    period = timing.period_ns
+    return np.where(last_ns > period, period, period + 1)
 
 
 def _largest(values: Ints) -> int:
