@@ -7,7 +7,7 @@ path, value and expectation.  Relative paths are relative to the scenario file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -402,3 +402,37 @@ def json_schema() -> dict[str, object]:
         "$id": "raptor-cp-scenario-1",
         **schema,
     }
+
+
+def load_or_builtin(
+    path: Path | None, overrides: tuple[str, ...] = ()
+) -> LoadedScenario:
+    """A scenario file; the built-in ResNet-18 on arch-A when there is none."""
+    if path is not None:
+        return load(path, overrides)
+    from importlib.resources import files
+
+    name = "resnet18-arch-a.yaml"
+    text = (files("raptor_cp") / "builtin" / name).read_text("utf-8")
+    source = YamlSource.parse(text, f"built-in {name}")
+    for override in overrides:
+        source.override(override)
+    return LoadedScenario(scenario=validate(source), folder=Path().resolve())
+
+
+def scenario_files(given: Sequence[Path]) -> list[Path]:
+    """Files as given, folders as their ``*.yaml`` files by name.
+
+    Raises:
+        MalformedInput: a folder without scenarios.
+    """
+    files: list[Path] = []
+    for path in given:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        found = sorted(path.glob("*.yaml"))
+        if not found:
+            raise MalformedInput("no scenario files in this folder", where=str(path))
+        files.extend(found)
+    return files

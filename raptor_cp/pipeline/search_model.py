@@ -1,9 +1,10 @@
 """The pipeline's own search model: proxies, constructive placement, costs.
 
 The proxy of a neighbour is the larger of its slowest stage (packing curve, which
-includes the dependency span) and the shared-memory service of its cuts.  Ties go to
-the lower slowest stage, then to moves that touch the parent's critical stages
-(scheduling spec, "Costs and interpretation").
+includes the dependency span, corrected by what the parent's stages really took) and
+the shared-memory service of its cuts.  Ties go to the lower slowest stage, then to
+moves that touch the parent's critical stages (scheduling spec, "Costs and
+interpretation").
 """
 
 from __future__ import annotations
@@ -80,17 +81,46 @@ class PipelineModel:
             for budget, (low, high) in zip(budgets, ranges, strict=True)
         ):
             return None
-        slowest = max(
-            int(curve[budget]) for curve, budget in zip(curves, budgets, strict=True)
-        )
-        if slowest == UNAVAILABLE:
+        costs = [int(c[budget]) for c, budget in zip(curves, budgets, strict=True)]
+        if UNAVAILABLE in costs:
             return None
+        slowest = self._expected(parent, move, segments, costs)
         service = groups.traffic.memory_service(move.starts)
         return Scored(
             max(slowest, service),
             (slowest, self._distance_from_bottleneck(parent, move)),
             StageVector(move.starts, budgets),
             move.kind,
+        )
+
+    def _expected(
+        self,
+        parent: Candidate,
+        move: Move,
+        segments: Sequence[tuple[int, int]],
+        costs: Sequence[int],
+    ) -> int:
+        """Largest stage cost (ns), corrected by what the parent's stages really took.
+
+        A curve knows no transfers.  Where the parent's placed stage took longer than
+        its curve, a neighbour's stage is expected to do so in the same proportion:
+        that of its own unchanged stage, or the worst of those that the move touches.
+        """
+        groups = self.packing.groups
+        summary = parent.schedule.summary
+        ratios: dict[tuple[int, int], tuple[int, int]] = {}
+        touched = (0, 1)
+        for index, (first, last) in enumerate(parent.vector.segments(groups.count)):
+            budget = parent.vector.budgets[index]
+            curve = int(self.packing.curve(first, last)[budget])
+            real = max(summary.stage_spans_ns[index], curve)
+            ratios[first, last] = (real, curve)
+            if index in move.touched and real * touched[1] > touched[0] * curve:
+                touched = (real, curve)
+        return max(
+            cost * ratio[0] // max(ratio[1], 1)
+            for segment, cost in zip(segments, costs, strict=True)
+            for ratio in [ratios.get(segment, touched)]
         )
 
     @staticmethod

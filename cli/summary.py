@@ -1,0 +1,104 @@
+"""What a person reads after a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from raptor_cp.result import ScheduleResult
+
+_COLOURS = {"FEASIBLE": "green", "OPTIMAL": "green", "INFEASIBLE": "red"}
+
+
+def milliseconds(value: int | None) -> str:
+    """ns as ms with three digits; a dash for nothing."""
+    return "-" if value is None else f"{value / 1e6:,.3f} ms"
+
+
+def percent(gap: float | None) -> str:
+    """A gap as a percentage; a dash for nothing."""
+    return "-" if gap is None else f"{100 * gap:.2f} %"
+
+
+def print_summary(
+    screen: Console,
+    result: ScheduleResult,
+    *,
+    folder: Path | None = None,
+    timing: bool = False,
+) -> None:
+    """Verdict and certificate first, then the stages, then what to know."""
+    name = escape(result.loaded.scenario.name)
+    colour = _COLOURS.get(result.verdict, "yellow")
+    screen.print(f"[bold]{name}[/]: [bold {colour}]{result.verdict}[/]")
+    if result.infeasibility is not None:
+        for line in result.infeasibility.sentences():
+            screen.print(f"  {escape(line)}")
+    else:
+        screen.print(f"  {escape(result.reason)}")
+    certificate = result.certificate
+    if result.schedule is not None:
+        kind = "static estimate" if result.cost is None else result.cost.timing
+        if result.interval_ns is not None:
+            screen.print(
+                f"  interval {milliseconds(result.interval_ns)} (timing: {kind}); one "
+                f"inference {milliseconds(result.latency_ns)}"
+            )
+        else:
+            screen.print(f"  one inference {milliseconds(result.latency_ns)}")
+    if certificate is not None:
+        for line in certificate.sentences():
+            screen.print(f"  {escape(line)}")
+    if result.schedule is not None and result.schedule.placement.stages:
+        screen.print(_stages(result))
+    if result.search is not None:
+        budget = result.search.budget
+        screen.print(
+            f"  search: {budget.queue_evaluations.used}/"
+            f"{budget.queue_evaluations.limit} evaluations, {budget.packings.used}/"
+            f"{budget.packings.limit} packings, ended by: "
+            f"{escape(result.search.termination)}"
+        )
+    for expectation in result.expectations():
+        if not expectation.held:
+            screen.print(
+                f"  [red]expected[/] {escape(expectation.expected)}, found "
+                f"{escape(expectation.found)}"
+            )
+    for note in result.notes:
+        screen.print(f"  note: {escape(note)}")
+    if timing:
+        for phase, seconds in result.phases.items():
+            screen.print(f"  {phase:24} {seconds:8.3f} s")
+    if folder is not None:
+        screen.print(f"  written to {escape(str(folder))}")
+
+
+def _stages(result: ScheduleResult) -> Table:
+    schedule = result.schedule
+    if schedule is None:
+        raise ValueError("no schedule to show")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("  stage", "operations", "cores", "tasks", "load", "span"):
+        table.add_column(title, justify="left" if title == "operations" else "right")
+    graph, order = schedule.problem.graph, schedule.placement.order
+    for stage in schedule.placement.stages:
+        first, last = graph.operations[stage.groups[0]], graph.operations[
+            stage.groups[-1]
+        ]  # fmt: skip
+        table.add_row(
+            str(stage.index),
+            escape(first if first == last else f"{first} .. {last}"),
+            str(len(stage.cores)),
+            str(sum(len(order[core]) for core in stage.cores)),
+            milliseconds(schedule.summary.stage_loads_ns[stage.index]),
+            milliseconds(schedule.summary.stage_spans_ns[stage.index]),
+        )
+    return table

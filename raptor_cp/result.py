@@ -1,0 +1,217 @@
+"""What the main job returns; everything the command line prints is in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from raptor_cp.reports.schedule_json import schedule_document
+from raptor_cp.verdict import Verdict
+
+if TYPE_CHECKING:
+    from raptor_cp.graph.splitting import SplitReport
+    from raptor_cp.infeasibility import Infeasibility
+    from raptor_cp.models.certificate import Certificate
+    from raptor_cp.pipeline.beam import Candidate, SearchResult
+    from raptor_cp.pipeline.selection import Selection
+    from raptor_cp.scenario import LoadedScenario
+    from raptor_cp.schedule import Schedule
+    from raptor_cp.target import RealizedCost
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One line of ``expect`` and whether it held."""
+
+    name: str
+    expected: str
+    found: str
+    held: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleResult:
+    """Outcome of one run.
+
+    Attributes:
+        loaded: the scenario and its folder.
+        verdict: FEASIBLE or OPTIMAL with a schedule; INFEASIBLE with the proof;
+            UNKNOWN when a budget was spent or timing is unproved.
+        reason: one sentence.
+        schedule: the selected schedule.
+        cost: evidence of the selected schedule; None when it was not asked for.
+        certificate: how far from the optimum it is at most.
+        infeasibility: why nothing fits.
+        search: candidates and budgets (pipeline mode).
+        selection: how the candidate was chosen.
+        splits: how weights were cut.
+        notes: what was approximated, not proved, or left out.
+        phases: seconds by phase; the only part that differs between equal runs.
+        solver: records of all solves.
+        joint_static_ns: static objective of the solver's own answer.
+    """
+
+    loaded: LoadedScenario
+    verdict: Verdict
+    reason: str
+    schedule: Schedule | None = None
+    cost: RealizedCost | None = None
+    certificate: Certificate | None = None
+    infeasibility: Infeasibility | None = None
+    search: SearchResult | None = None
+    selection: Selection | None = None
+    splits: SplitReport | None = None
+    notes: tuple[str, ...] = ()
+    phases: dict[str, float] = field(default_factory=dict)
+    solver: tuple[dict[str, object], ...] = ()
+    joint_static_ns: int | None = None
+
+    @property
+    def interval_ns(self) -> int | None:
+        """Initiation interval (ns): the larger tie order, or the static estimate."""
+        if self.schedule is None or not self.schedule.placement.stages:
+            return None
+        if self.cost is not None and self.cost.larger_ns is not None:
+            return self.cost.larger_ns
+        return self.schedule.summary.static_interval_ns
+
+    @property
+    def latency_ns(self) -> int | None:
+        """Completion of one inference (ns)."""
+        return None if self.schedule is None else self.schedule.summary.completion_ns
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The selected candidate of the search."""
+        if self.search is None or self.selection is None:
+            return None
+        index = self.selection.chosen
+        return None if index is None else self.search.candidates[index]
+
+    @property
+    def best_static_ns(self) -> int | None:
+        """Least static objective (ns) seen in the run, the solver's seed included."""
+        seen = [] if self.joint_static_ns is None else [self.joint_static_ns]
+        if self.search is not None:
+            seen.extend(
+                candidate.schedule.summary.static_objective_ns
+                for candidate in self.search.candidates
+            )
+        return min(seen, default=None)
+
+    @property
+    def static_choice_ns(self) -> int | None:
+        """Queue interval (ns) of the candidate with the least static estimate."""
+        if self.search is None or self.cost is None or self.cost.timing == "static":
+            return None
+        choice = min(
+            self.search.candidates,
+            key=lambda c: (c.schedule.summary.static_interval_ns, c.index),
+        )
+        return None if choice.cost is None else choice.cost.larger_ns
+
+    def expectations(self) -> tuple[Expectation, ...]:
+        """Every ``expect`` of the scenario against what was found."""
+        expect = self.loaded.scenario.expect
+        found: list[Expectation] = []
+        if expect.verdict is not None:
+            found.append(
+                Expectation(
+                    "verdict",
+                    expect.verdict,
+                    self.verdict,
+                    self.verdict == expect.verdict,
+                )
+            )
+        stages = None if self.schedule is None else len(self.schedule.placement.stages)
+        gap = None
+        if self.certificate is not None and self.certificate.gap_interval is not None:
+            gap = float(self.certificate.gap_interval)
+        for name, limits, value in (
+            ("stages", expect.stages, stages),
+            ("interval_ns", expect.interval_ns, self.interval_ns),
+            ("latency_ns", expect.latency_ns, self.latency_ns),
+            ("gap", expect.gap, gap),
+        ):
+            if limits is None:
+                continue
+            low = "" if limits.min is None else f"{limits.min} <= "
+            high = "" if limits.max is None else f" <= {limits.max}"
+            held = (
+                value is not None
+                and (limits.min is None or value >= limits.min)
+                and (limits.max is None or value <= limits.max)
+            )
+            found.append(Expectation(name, f"{low}{name}{high}", str(value), held))
+        return tuple(found)
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 infeasible or an expectation failed, 3 no answer."""
+        expectations = self.expectations()
+        if any(not e.held for e in expectations):
+            return 1
+        expected = self.loaded.scenario.expect.verdict
+        if self.verdict is Verdict.INFEASIBLE:
+            return 0 if expected == self.verdict else 1
+        if self.verdict is Verdict.UNKNOWN:
+            return 0 if expected == self.verdict else 3
+        return 0
+
+    def summary(self) -> dict[str, object]:
+        """The figures of the run, without the schedule itself."""
+        stages = () if self.schedule is None else self.schedule.placement.stages
+        return {
+            "scenario": self.loaded.scenario.name,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "timing": None if self.cost is None else self.cost.timing,
+            "interval_ns": self.interval_ns,
+            "latency_ns": self.latency_ns,
+            "stages": len(stages),
+            "cores_used": None
+            if self.schedule is None
+            else sum(1 for tasks in self.schedule.placement.order if tasks),
+            "certificate": None
+            if self.certificate is None
+            else self.certificate.to_dict(),
+            "infeasibility": None
+            if self.infeasibility is None
+            else self.infeasibility.to_dict(),
+            "selection": None if self.selection is None else self.selection.reason,
+            "termination": None if self.search is None else self.search.termination,
+            "budgets": None if self.search is None else self.search.budget.to_dict(),
+            "mvmul": None if self.splits is None else self.splits.mvmuls,
+            "expectations": [
+                {"name": e.name, "expected": e.expected, "found": e.found,
+                 "held": e.held}
+                for e in self.expectations()
+            ],
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+    def to_dict(self) -> dict[str, object]:
+        """Summary, schedule document, solver records and phase times."""
+        return {
+            "schema": "raptor-cp/result/1",
+            **self.summary(),
+            "schedule": None if self.schedule is None else self.schedule_document(),
+            "solver": list(self.solver),
+            "phases": self.phases,
+        }
+
+    def schedule_document(self) -> dict[str, object]:
+        """``schedule.json``.
+
+        Raises:
+            ValueError: there is no schedule.
+        """
+        if self.schedule is None:
+            raise ValueError("a run without a schedule has no schedule document")
+        return schedule_document(
+            self.schedule,
+            self.loaded.scenario.to_dict(),
+            self.verdict,
+            None if self.certificate is None else self.certificate.to_dict(),
+            self.cost,
+        )

@@ -1,0 +1,329 @@
+"""The main job: scenario in, selected schedule and reports out.
+
+The order of things is that of the scheduling spec, "Default throughput selection":
+prepare once, one legal initial partition (constructive, CP-SAT has the last word when
+every heuristic packing failed), bounded refinement, selection, and a certificate that
+says how far from the optimum the answer is at most.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from raptor_cp.errors import InternalError, MalformedInput
+from raptor_cp.phases import Phases
+from raptor_cp.pipeline.beam import Observer, SearchResult, refine
+from raptor_cp.pipeline.budgets import StagePacking, with_idle_cores
+from raptor_cp.pipeline.core_layout import CoreLayout
+from raptor_cp.pipeline.groups import PipelineGroups, StageLimits
+from raptor_cp.pipeline.neighbourhood import StageVector
+from raptor_cp.pipeline.partition import (
+    InitialPartition,
+    PartitionFailure,
+    initial_partition,
+)
+from raptor_cp.pipeline.placement import StagePlacer
+from raptor_cp.pipeline.search_budget import SearchBudget
+from raptor_cp.pipeline.search_model import PipelineModel
+from raptor_cp.pipeline.selection import Selection, select
+from raptor_cp.pipeline.weights import IndexedResidentWeights
+from raptor_cp.preparation import Prepared, prepare
+from raptor_cp.proving import Prover
+from raptor_cp.realized import realized_cost
+from raptor_cp.result import ScheduleResult
+from raptor_cp.static_cost import static_cost
+from raptor_cp.static_evaluation import StaticEvaluator
+from raptor_cp.targets.registry import create
+from raptor_cp.validation import validate
+from raptor_cp.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raptor_cp.infeasibility import Infeasibility
+    from raptor_cp.models.certificate import Certificate
+    from raptor_cp.pipeline.ordered_packing import IndexArray
+    from raptor_cp.scenario import LoadedScenario
+    from raptor_cp.schedule import Schedule
+    from raptor_cp.target import RealizedCost, SchedulingTarget
+
+
+class SchedulerObserver(Observer):
+    """Progress hooks; the base class ignores everything."""
+
+    def phase(self, name: str) -> None:
+        """A phase of the run begins."""
+
+
+def schedule(
+    loaded: LoadedScenario, observer: SchedulerObserver | None = None
+) -> ScheduleResult:
+    """Schedule a scenario.
+
+    Args:
+        loaded: from :func:`raptor_cp.scenario.load`.
+        observer: progress hooks.
+
+    Returns:
+        A result with a verdict in every case: nothing that the user could cause
+        raises, except malformed input.
+
+    Raises:
+        MalformedInput: the scenario, its network or its target is wrong.
+        InternalError: a schedule failed its own validation.
+    """
+    watch, phases = observer or SchedulerObserver(), Phases()
+    watch.phase("target")
+    with phases.timed("target"):
+        target = create(loaded)
+    watch.phase("lowering")
+    with phases.timed("lowering"):
+        prepared = prepare(loaded, target)
+    if not isinstance(prepared, Prepared):
+        return ScheduleResult(
+            loaded,
+            Verdict.INFEASIBLE,
+            prepared.reason,
+            infeasibility=prepared,
+            phases=phases.to_dict(),
+        )
+    return _PipelineRun(loaded, target, prepared, watch, phases).run()
+
+
+class _PipelineRun:
+    """One pipeline run, step by step; holds what the steps share."""
+
+    def __init__(
+        self,
+        loaded: LoadedScenario,
+        target: SchedulingTarget,
+        prepared: Prepared,
+        observer: SchedulerObserver,
+        phases: Phases,
+    ) -> None:
+        self.loaded, self.scenario = loaded, loaded.scenario
+        self.target, self.prepared = target, prepared
+        self.observer, self.phases = observer, phases
+        self.problem = prepared.problem
+        self.notes = list(prepared.notes)
+        with phases.timed("indices"):
+            self.groups = PipelineGroups.of(self.problem)
+            weights = IndexedResidentWeights.of(self.problem)
+            self.packing = StagePacking(self.groups, weights)
+            self.limits = stage_limits(loaded, self.groups)
+            self.evaluator = StaticEvaluator(self.problem)
+            layout = CoreLayout(self.problem.resources.links)
+            placer = StagePlacer(self.evaluator, weights, layout)
+            self.model = PipelineModel(self.packing, self.limits, placer, self._cost)
+        search = self.scenario.search
+        self.budget = SearchBudget(
+            search.queue_evaluations, search.packings, search.beam
+        )
+        self.prover = Prover(loaded, self.problem, self.limits, phases)
+
+    def run(self) -> ScheduleResult:
+        """All steps; every way out is a result with a verdict."""
+        depth = self.scenario.pipeline.stages
+        self.observer.phase("initial partition")
+        with self.phases.timed("initial partition"):
+            found = initial_partition(self.packing, depth, self.limits)
+        self.observer.phase("proofs")
+        seed = self.prover.joint(depth)
+        if isinstance(found, PartitionFailure):
+            if found.verdict is Verdict.INFEASIBLE:
+                return self._refused(self.prover.explain(found))
+            if seed is None:
+                return self._no_partition(found)
+            self.notes.append(
+                "every heuristic packing failed; the initialized schedule is the "
+                "solver's packing"
+            )
+            initial = self._placed(self._with_idle_cores(seed[0]), seed[1])
+        else:
+            initial = self._placed(found.vector, found.retained)
+        seeds = []
+        if seed is not None and isinstance(found, InitialPartition):
+            extra = self._seed(*seed)
+            seeds = [] if extra is None else [extra]
+        self.observer.phase("search")
+        with self.phases.timed("search"):
+            result = refine(
+                initial,
+                seeds,
+                self.model,
+                self.budget,
+                groups=self.groups.count,
+                depth=depth,
+                limits=self.limits,
+                observer=self.observer,
+            )
+        return self._select(result)
+
+    def _cost(self, schedule: Schedule) -> RealizedCost:
+        with self.phases.timed("cost evaluation"):
+            if self.scenario.search.timing == "static":
+                return static_cost(schedule)
+            return realized_cost(
+                schedule, self.target, self.scenario.pipeline, self.phases
+            )
+
+    def _placed(
+        self, vector: StageVector, retained: Sequence[IndexArray]
+    ) -> tuple[StageVector, Schedule]:
+        """The initialized schedule: its retained assignment cannot be lost."""
+        self.budget.packings.take()
+        with self.phases.timed("placement"):
+            placed = self.model.place(vector, list(retained))
+        if placed is None:
+            raise InternalError("a retained assignment could not be placed")
+        return vector, placed
+
+    def _seed(
+        self, vector: StageVector, retained: Sequence[IndexArray]
+    ) -> tuple[StageVector, Schedule] | None:
+        """An extra root of the first round: costs one packing of the budget."""
+        if not self.prover.wants_seed or self.budget.packings.left == 0:
+            return None
+        self.budget.packings.take()
+        vector = self._with_idle_cores(vector)
+        with self.phases.timed("placement"):
+            placed = self.model.place(vector, list(retained))
+        return None if placed is None else (vector, placed)
+
+    def _with_idle_cores(self, vector: StageVector) -> StageVector:
+        """The solver asks for no more cores than it needs; hand out the rest."""
+        segments = vector.segments(self.groups.count)
+        budgets = with_idle_cores(
+            vector.budgets,
+            [self.packing.curve(i, j) for i, j in segments],
+            [self.groups.load_ns(i, j) for i, j in segments],
+            self.problem.resources.cores - sum(vector.budgets),
+            ranges=[self.limits.core_range(i, j) for i, j in segments],
+        )
+        return StageVector(vector.starts, budgets)
+
+    def _select(self, search: SearchResult) -> ScheduleResult:
+        costs = [candidate.cost for candidate in search.candidates]
+        selection = select(costs, accept_initial=self.scenario.search.accept_initial)
+        if selection.chosen is None:
+            first = selection.stops[0]
+            reason = (
+                f"candidates cannot be compared: candidate {first[0]}, {first[1]}: "
+                f"{first[2]}"
+            )
+            return self._result(
+                Verdict.UNKNOWN, reason, search=search, selection=selection
+            )
+        chosen = search.candidates[selection.chosen]
+        cost = chosen.cost
+        if cost is None:  # a single candidate is not gated; its figure comes after
+            cost = self._cost(chosen.schedule)
+        if selection.reason == "accepted-initial":
+            self.notes.append("timing: unproved; the initialized schedule was kept")
+        with self.phases.timed("validation"):
+            validate(chosen.schedule)
+        self.observer.phase("certificate")
+        certificate = self.prover.certificate(chosen.schedule, cost)
+        optimal = (
+            certificate is not None
+            and certificate.gap_interval is not None
+            and certificate.gap_interval == 0
+        )
+        return self._result(
+            Verdict.OPTIMAL if optimal else Verdict.FEASIBLE,
+            _chosen_because(selection),
+            schedule=chosen.schedule,
+            cost=cost,
+            certificate=certificate,
+            search=search,
+            selection=selection,
+        )
+
+    def _no_partition(self, failure: PartitionFailure) -> ScheduleResult:
+        proof = self.prover.infeasibility()
+        if proof is not None:
+            return self._refused(proof)
+        return self._result(
+            Verdict.UNKNOWN, f"{failure.reason}; infeasibility is not proved"
+        )
+
+    def _refused(self, proof: Infeasibility) -> ScheduleResult:
+        return self._result(Verdict.INFEASIBLE, proof.reason, infeasibility=proof)
+
+    def _result(
+        self,
+        verdict: Verdict,
+        reason: str,
+        *,
+        schedule: Schedule | None = None,
+        cost: RealizedCost | None = None,
+        certificate: Certificate | None = None,
+        infeasibility: Infeasibility | None = None,
+        search: SearchResult | None = None,
+        selection: Selection | None = None,
+    ) -> ScheduleResult:
+        return ScheduleResult(
+            self.loaded,
+            verdict,
+            reason,
+            schedule,
+            cost,
+            certificate,
+            infeasibility,
+            search,
+            selection,
+            self.prepared.splits,
+            (*self.notes, *self.prover.notes),
+            self.phases.to_dict(),
+            self.prover.records(),
+            None if self.prover.answer is None else self.prover.answer.objective_ns,
+        )
+
+
+def stage_limits(loaded: LoadedScenario, groups: PipelineGroups) -> StageLimits:
+    """Side constraints of a scenario, operation names resolved to groups.
+
+    Raises:
+        MalformedInput: an operation that the graph does not have.
+    """
+    constraints = loaded.scenario.pipeline.constraints
+    names = {name: i for i, name in enumerate(groups.problem.graph.operations)}
+
+    def group(name: str, key: str) -> int:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            raise MalformedInput(
+                "no operation of this name is scheduled",
+                where=f"pipeline.constraints.{key}",
+                value=name,
+                expected="an operation of the network",
+                hint=f"did you mean {near[0]!r}?" if near else "",
+            )
+        return names[name]
+
+    forbidden = [group(n, "forbidden_cuts") + 1 for n in constraints.forbidden_cuts]
+    return StageLimits.of(
+        groups,
+        forbidden_cuts=[cut for cut in forbidden if cut < groups.count],
+        together=[
+            [group(name, "together") for name in members]
+            for members in constraints.together
+        ],
+        max_cut_bytes=constraints.max_cut_bytes,
+        cores={
+            group(name, "cores"): (limits.min, limits.max)
+            for name, limits in constraints.cores.items()
+        },
+    )
+
+
+def _chosen_because(selection: Selection) -> str:
+    return {
+        "single": "the only candidate",
+        "initialized": "no candidate is better than the initialized schedule",
+        "separated": "better than the initialized schedule beyond the 2.1 % margin",
+        "near-equivalent": "the best candidate is within the 2.1 % margin of the "
+        "initialized schedule, which is kept",
+        "accepted-initial": "the initialized schedule, accepted without comparison",
+    }[selection.reason]
