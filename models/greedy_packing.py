@@ -8,11 +8,14 @@ failure proves nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from raptor_cp.models.packing_bounds import task_slots
 
 if TYPE_CHECKING:
     from raptor_cp.models.instances import PackingInstance
@@ -39,35 +42,31 @@ class GreedyPacker:
 
     Args:
         instance: its ``cores`` and ``load_limit_ns`` are ignored.
+        kind: [T] the same number for tasks with the same weights, ascending by
+            first task (:func:`weight_kinds`); computed when None.
     """
 
-    def __init__(self, instance: PackingInstance) -> None:
+    def __init__(self, instance: PackingInstance, kind: IntArray | None = None) -> None:
         self.load = np.array(instance.load_ns)
         self.ptr = np.array(instance.weight_ptr)
         used, local = np.unique(instance.weight_idx, return_inverse=True)
         self.idx = local.astype(np.int32)
         self.slots = np.array(instance.slots[used])
         self.capacity = instance.capacity
-        self.orders = self._orders()
-
-    def _orders(self) -> tuple[IntArray, ...]:
-        tasks = self.load.size
-        keys: dict[tuple[int, ...], int] = {}
-        kind = np.zeros(tasks, dtype=np.int64)
-        for task in range(tasks):
-            held = tuple(self.idx[self.ptr[task] : self.ptr[task + 1]].tolist())
-            kind[task] = keys.setdefault(held, len(keys))
-        size = np.array(
-            [int(self.slots[list(held)].sum()) for held in keys], dtype=np.int64
+        self.orders = self._orders(
+            weight_kinds(instance) if kind is None else kind, task_slots(instance)
         )
-        work = np.zeros(len(keys), dtype=np.int64)
-        np.add.at(work, kind, self.load)
-        index = np.arange(tasks)
+
+    def _orders(self, kind: IntArray, slots: IntArray) -> tuple[IntArray, ...]:
+        index = np.arange(self.load.size)
+        _, local = np.unique(kind, return_inverse=True)
+        work = np.zeros(index.size, dtype=np.int64)
+        np.add.at(work, local, self.load)
         return (
-            np.lexsort((index, -self.load, kind, -size[kind])),
+            np.lexsort((index, -self.load, kind, -slots)),
             np.lexsort((index, kind, -self.load)),
             index,
-            np.lexsort((index, -self.load, kind, -work[kind])),
+            np.lexsort((index, -self.load, kind, -work[local])),
         )
 
     def fewest(
@@ -102,6 +101,19 @@ class GreedyPacker:
                 if cores <= enough:
                     break
         return best
+
+
+def weight_kinds(instance: PackingInstance) -> IntArray:
+    """[T] number of the weight set of each task, by first appearance."""
+    known: dict[bytes, int] = {}
+    index, pointer = instance.weight_idx, instance.weight_ptr.tolist()
+    return np.array(
+        [
+            known.setdefault(index[a:b].tobytes(), len(known))
+            for a, b in pairwise(pointer)
+        ],
+        dtype=np.int64,
+    )
 
 
 @njit(cache=True)

@@ -33,7 +33,9 @@ IndexArray = NDArray[np.int32]
 #: "No number of cores is enough".
 IMPOSSIBLE = np.int64(2**40)
 #: Subset sums are computed exactly up to this many units.
-_SUBSET_LIMIT = 200_000
+_SUBSET_LIMIT = 2_000_000
+#: ... and up to this many units times sizes (bit operations, 64 at a time).
+_SUBSET_WORK = 200_000_000
 #: Rounding functions u_k with k up to this; larger ones gain below 2 %.
 _LARGEST_K = 48
 _FUNCTIONS = 12
@@ -117,7 +119,7 @@ def reachable_capacity(sizes: IntArray, capacity: int) -> int:
     limit = capacity // step
     if sum(fitting) <= capacity:
         return sum(fitting)
-    if limit > _SUBSET_LIMIT or len(fitting) * limit > 100 * _SUBSET_LIMIT:
+    if limit > _SUBSET_LIMIT or len(fitting) * limit > _SUBSET_WORK:
         return limit * step
     reach, mask = 1, (1 << (limit + 1)) - 1
     for size in fitting:

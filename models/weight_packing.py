@@ -540,13 +540,12 @@ class _Portfolio:
     def _confirm(
         self, model: PackingModel, outcome: SolveOutcome, step: _Step
     ) -> PackingResult | None:
-        # A proof deserves what is left: half of it may go to the second witness.
         outcome = confirm(
             model.model,
             outcome,
             self.budget,
             settings=step.settings,
-            limit=max(self.limit, self.budget.remaining / 2),
+            limit=self.limit,
         )
         if outcome.confirmation is not None:
             self.records.append(outcome.confirmation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -27,6 +27,9 @@ from raptor_cp.models.weight_packing import (
     pack,
 )
 from raptor_cp.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def make(
@@ -56,6 +59,7 @@ def make(
 def random_packing(rng: random.Random, limited: bool) -> PackingInstance:
     tasks, weights = rng.randint(1, 7), rng.randint(1, 6)
     slots = [rng.randint(1, 6) for _ in range(weights)]
+    sets: list[tuple[int, ...]]
     if rng.random() < 0.5:  # lanes share one set
         sets = [(rng.randrange(weights),) for _ in range(tasks)]
     else:
