@@ -47,9 +47,7 @@ def pipeline_graph(edges: int, seed: int = 0) -> EventGraph:
     )
 
 
-def best_of(
-    runs: int, work: Callable[[], CycleRatio | object]
-) -> tuple[float, object]:
+def best_of(runs: int, work: Callable[[], CycleRatio | object]) -> tuple[float, object]:
     """Least wall time in seconds of ``runs`` calls, and the last answer."""
     best = float("inf")
     answer: object = None
@@ -65,16 +63,20 @@ def main(sizes: list[int]) -> None:
     small = pipeline_graph(2_000)
     maximum_cycle_ratio(small)
     howard_cycle_ratio(small)
-    print(f"{'edges':>10} {'R':>5} {'tests':>6} {'sweeps':>7} {'ratio s':>9} "
-          f"{'Howard s':>9} {'interval ns':>14} {'equal':>6}")
+    print(
+        f"{'edges':>10} {'R':>5} {'tests':>6} {'sweeps':>7} {'ratio s':>9} "
+        f"{'Howard s':>9} {'interval ns':>14} {'equal':>6}"
+    )
     for edges in sizes:
         graph = pipeline_graph(edges)
         seconds, answer = best_of(3, lambda graph=graph: maximum_cycle_ratio(graph))
         other_seconds, other = best_of(1, lambda graph=graph: howard_cycle_ratio(graph))
         assert isinstance(answer, CycleRatio)
-        print(f"{graph.edge_count:>10} {answer.recurrence_edges:>5} {answer.tests:>6} "
-              f"{answer.total_sweeps:>7} {seconds:>9.3f} {other_seconds:>9.3f} "
-              f"{float(answer.ratio_ns):>14.1f} {answer.ratio_ns == other!s:>6}")
+        print(
+            f"{graph.edge_count:>10} {answer.recurrence_edges:>5} {answer.tests:>6} "
+            f"{answer.total_sweeps:>7} {seconds:>9.3f} {other_seconds:>9.3f} "
+            f"{float(answer.ratio_ns):>14.1f} {answer.ratio_ns == other!s:>6}"
+        )
 
 
 if __name__ == "__main__":

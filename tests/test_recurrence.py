@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from fractions import Fraction
 
@@ -288,6 +289,11 @@ def test_analysis_reports_every_bound() -> None:
     intervals = answer.queue_intervals_ns
     assert isinstance(intervals, tuple)
     assert min(intervals) >= 80
+    report = json.loads(json.dumps(answer.to_dict()))
+    assert report["interval_ns"] == 80
+    assert report["recurrence"]["totals"]["delay_ns"] == 60
+    assert report["core_work_ns"] == {"max": 33, "core": 5}
+    assert [queue["tie_order"] for queue in report["queues"]] == list(TieOrder)
 
 
 def test_analysis_of_a_graph_that_cannot_run() -> None:
@@ -306,6 +312,9 @@ def test_analysis_of_a_graph_that_cannot_run() -> None:
         assert isinstance(part, Unavailable)
         assert "left@0#0 -> right@1#1 -> left@0#0" in part.reason
     assert not answer.recurrence_established
+    report = json.loads(json.dumps(answer.to_dict()))
+    assert report["recurrence"]["token_free_cycle"] == ["left@0#0", "right@1#1"]
+    assert "unavailable" in report["interval_ns"]
 
 
 @pytest.mark.parametrize("order", TieOrder)

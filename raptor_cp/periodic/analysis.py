@@ -32,7 +32,7 @@ from raptor_cp.periodic.queue_engine import (
     within_agreement,
 )
 from raptor_cp.periodic.recurrence import RecurrenceProof, StateHistory
-from raptor_cp.periodic.unavailable import Unavailable
+from raptor_cp.periodic.unavailable import Unavailable, ns_for_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +78,20 @@ class OrderAnalysis:
         if isinstance(self.exact_interval_ns, Fraction):
             return self.exact_interval_ns
         return self.window
+
+    def to_dict(self) -> dict[str, object]:
+        """The form used in JSON reports."""
+        return {
+            "tie_order": self.order.value,
+            "interval_ns": ns_for_json(self.interval_ns),
+            "window": self.window.to_dict(),
+            "exact_interval_ns": ns_for_json(self.exact_interval_ns),
+            "recurrence_established": self.recurrence_established,
+            "proofs": [proof.to_dict() for proof in self.proofs],
+            "max_request_wait_ns": self.max_request_wait_ns,
+            "processed_events": self.processed_events,
+            "generations": self.generations,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +148,23 @@ class PeriodicAnalysis:
                 return interval
             found.append(interval)
         return found[0], found[1]
+
+    def to_dict(self) -> dict[str, object]:
+        """The form used in JSON reports."""
+        single = self.single_generation_ns
+        return {
+            "interval_ns": ns_for_json(self.interval_ns),
+            "recurrence": self.recurrence.to_dict(),
+            "core_work_ns": {"max": self.core_work_ns, "core": self.core_work_core},
+            "memory_service_ns": self.service_ns,
+            "service_by_server_ns": dict(self.service_by_server),
+            "within_generation_span_ns": ns_for_json(self.within_generation_span_ns),
+            "single_generation_ns": (
+                list(single) if isinstance(single, tuple) else single.to_dict()
+            ),
+            "queues": [order.to_dict() for order in self.orders],
+            "recurrence_established": self.recurrence_established,
+        }
 
 
 def analyse(graph: EventGraph) -> PeriodicAnalysis:

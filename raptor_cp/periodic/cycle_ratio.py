@@ -30,7 +30,7 @@ from numba import njit
 
 from raptor_cp.errors import InternalError
 from raptor_cp.periodic.dependency_order import TokenFreeCycle, topological_order
-from raptor_cp.periodic.unavailable import Unavailable
+from raptor_cp.periodic.unavailable import Unavailable, ns_for_json
 from raptor_cp.periodic.witness import CycleWitness, witness_of_edges
 
 if TYPE_CHECKING:
@@ -77,6 +77,18 @@ class CycleRatio:
     def bounded(self) -> bool:
         """True when some cycle bounds the throughput."""
         return self.witness is not None
+
+    def to_dict(self) -> dict[str, object]:
+        """The form used in JSON reports."""
+        found: dict[str, object] = {
+            "interval_ns": ns_for_json(self.ratio_ns),
+            "upper_ns": ns_for_json(self.upper_ns),
+            "distance": self.witness.distance if self.witness else 0,
+            "tests": self.tests,
+            "sweeps": self.total_sweeps,
+            "recurrence_edges": self.recurrence_edges,
+        }
+        return found | (self.witness.to_dict() if self.witness else {"witness": []})
 
 
 CycleRatioAnswer = CycleRatio | TokenFreeCycle | Unavailable

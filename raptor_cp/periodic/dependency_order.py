@@ -46,6 +46,15 @@ class TokenFreeCycle:
             + " -> ".join([*shown, self.labels[0]])
         )
 
+    def to_dict(self) -> dict[str, object]:
+        """The form used in JSON reports."""
+        return {
+            "unavailable": self.reason,
+            "token_free_cycle": list(self.labels),
+            "delay_ns": self.delay_ns,
+            "shortest": self.shortest,
+        }
+
 
 @njit(cache=True)
 def _topological_order(

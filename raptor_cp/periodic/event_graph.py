@@ -16,7 +16,6 @@ All arrays are flat and read-only; times are int64 nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -25,21 +24,25 @@ import numpy as np
 import numpy.typing as npt
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.periodic.integer_checks import (
+    MAX_ID,
+    IntsLike,
+    checked,
+    summed_work,
+)
 from raptor_cp.units import MAX_NS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import networkx as nx
 
-IntArray = npt.NDArray[np.integer]
 Int8Array = npt.NDArray[np.int8]
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
-IntsLike = Sequence[int] | IntArray
 
 #: Largest edge distance (initial tokens of one edge).
 MAX_DISTANCE = 2**20
-#: Largest core, label or server number.
-_MAX_ID = 2**31 - 1
 NONE = -1
 
 
@@ -128,9 +131,9 @@ class EventGraph:
         def of_events(name: str, values: IntsLike | None, default: int) -> IntsLike:
             return np.full(events, default, np.int64) if values is None else values
 
-        core64 = _checked("event", "core", core, events, NONE, _MAX_ID)
-        kind64 = _checked("event", "kind", kind, events, 0, len(kind_labels) - 1)
-        link64 = _checked(
+        core64 = checked("event", "core", core, events, NONE, MAX_ID)
+        kind64 = checked("event", "kind", kind, events, 0, len(kind_labels) - 1)
+        link64 = checked(
             "event",
             "link",
             of_events("link", link, NONE),
@@ -138,10 +141,10 @@ class EventGraph:
             NONE,
             len(link_labels) - 1,
         )
-        start64 = _checked(
+        start64 = checked(
             "event", "start", of_events("start", start_ns, 0), events, 0, MAX_NS
         )
-        server64 = _checked(
+        server64 = checked(
             "event",
             "server",
             of_events("server", server, NONE),
@@ -149,10 +152,10 @@ class EventGraph:
             NONE,
             len(server_labels) - 1,
         )
-        service64 = _checked(
+        service64 = checked(
             "event", "service", of_events("service", service_ns, 0), events, 0, MAX_NS
         )
-        access64 = _checked(
+        access64 = checked(
             "event",
             "access",
             of_events("access", access, 0),
@@ -168,14 +171,14 @@ class EventGraph:
                 value=int(service64[unserved[0]]),
                 expected="a server number",
             )
-        src64 = _checked("edge", "source", edge_src, edges, 0, events - 1)
-        dst64 = _checked("edge", "target", edge_dst, edges, 0, events - 1)
-        delay64 = _checked("edge", "delay", edge_delay_ns, edges, 0, MAX_NS)
-        distance64 = _checked("edge", "distance", edge_distance, edges, 0, MAX_DISTANCE)
-        completion64 = _checked(
+        src64 = checked("edge", "source", edge_src, edges, 0, events - 1)
+        dst64 = checked("edge", "target", edge_dst, edges, 0, events - 1)
+        delay64 = checked("edge", "delay", edge_delay_ns, edges, 0, MAX_NS)
+        distance64 = checked("edge", "distance", edge_distance, edges, 0, MAX_DISTANCE)
+        completion64 = checked(
             "completion", "event", completion, len(completion), 0, events - 1
         )
-        cores, work = _summed_work(work_core, work_ns)
+        cores, work = summed_work(work_core, work_ns)
 
         order = np.argsort(src64, kind="stable")
         edge_ptr = np.zeros(events + 1, np.int64)
@@ -483,57 +486,6 @@ def _listed(values: IntsLike) -> list[int]:
         values.tolist() if isinstance(values, np.ndarray) else list(values)
     )
     return listed
-
-
-def _checked(
-    owner: str, name: str, values: IntsLike, count: int, low: int, high: int
-) -> Int64Array:
-    """``values`` as int64 within ``[low, high]``; the first offender is named."""
-    if len(values) != count:
-        raise MalformedInput(
-            f"{name} array has the wrong length",
-            where=f"{owner}s",
-            value=len(values),
-            expected=f"{count}",
-        )
-    if count == 0:
-        return np.zeros(0, np.int64)
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu" or array.ndim != 1:
-        # bool, float, and ints beyond 64 bits all land here: look one by one.
-        for index, value in enumerate(values):
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not whole or not low <= value <= high:
-                raise _out_of_range(owner, name, index, value, low, high)
-        array = np.asarray(values, dtype=np.int64)
-    wrong = (array < low) | (array > high)
-    if wrong.any():
-        index = int(np.argmax(wrong))
-        raise _out_of_range(owner, name, index, int(array[index]), low, high)
-    return array.astype(np.int64, copy=False)
-
-
-def _out_of_range(
-    owner: str, name: str, index: int, value: object, low: int, high: int
-) -> MalformedInput:
-    return MalformedInput(
-        f"bad {name}",
-        where=f"{owner} {index}",
-        value=value,
-        expected=f"an integer from {low} to {high}",
-    )
-
-
-def _summed_work(
-    work_core: IntsLike, work_ns: IntsLike
-) -> tuple[Int64Array, Int64Array]:
-    entries = len(work_core)
-    core = _checked("work", "core", work_core, entries, 0, _MAX_ID)
-    work = _checked("work", "time", work_ns, entries, 0, MAX_NS)
-    cores, where = np.unique(core, return_inverse=True)
-    total = np.zeros(len(cores), np.int64)
-    np.add.at(total, where, work)
-    return cores, total
 
 
 def _frozen8(values: Int64Array) -> Int8Array:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raptor_cp.periodic import token_kernel as kernel
-from raptor_cp.periodic.unavailable import Unavailable
+from raptor_cp.periodic.unavailable import Unavailable, ns_for_json
 
 if TYPE_CHECKING:
     from raptor_cp.periodic.event_graph import EventGraph, Int32Array, Int64Array
@@ -99,6 +99,14 @@ class Window:
     first_generation: int
     interval_ns: Fraction
     core_waits_ns: tuple[tuple[int, int], ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """The form used in JSON reports."""
+        return {
+            "first_generation": self.first_generation,
+            "interval_ns": ns_for_json(self.interval_ns),
+            "core_waits_ns": {str(core): wait for core, wait in self.core_waits_ns},
+        }
 
 
 @dataclass(frozen=True, slots=True)

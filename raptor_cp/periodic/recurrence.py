@@ -33,7 +33,7 @@ from raptor_cp.periodic.token_kernel import (
     RING_BASE,
     RING_MASK,
 )
-from raptor_cp.periodic.unavailable import Unavailable
+from raptor_cp.periodic.unavailable import Unavailable, ns_for_json
 
 if TYPE_CHECKING:
     from raptor_cp.periodic.event_graph import (
@@ -78,7 +78,7 @@ class RecurrenceProof:
             "transient_ns": self.transient_ns,
             "period_generations": self.period_generations,
             "period_ns": self.period_ns,
-            "interval_ns": float(self.interval_ns),
+            "interval_ns": ns_for_json(self.interval_ns),
         }
 
 
