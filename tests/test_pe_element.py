@@ -6,6 +6,7 @@ import heapq
 import json
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from raptor_cp.targets.pe.commands import (
     MathCmd,
     MemorySpace,
     OpSpec,
+    PeCommand,
     PeCpuOverheadCmd,
     Scope,
     TensorHandle,
@@ -36,6 +38,7 @@ from raptor_cp.targets.pe.trace import trace_events
 if TYPE_CHECKING:
     from raptor_cp.targets.pe.timeline import ElementTimeline
 
+Span = tuple[Fraction | int, Fraction | int]
 ONE = Fraction(1)
 #: Round figures: one unit a cycle, no set-up, dispatch 40 / 8 and no byte costs.
 SIMPLE = PeAttributes(
@@ -84,9 +87,7 @@ def oracle(element: ProcessingElement, scale: int) -> tuple[int, ...]:
     return tuple(finish)
 
 
-def spans(
-    timeline: ElementTimeline, kind: StageKind
-) -> list[tuple[Fraction, Fraction]]:
+def spans(timeline: ElementTimeline, kind: StageKind) -> list[Span]:
     return [
         (timeline.cycles(timeline.start[i]), timeline.cycles(timeline.finish[i]))
         for i, found in enumerate(timeline.kind)
@@ -115,7 +116,7 @@ def test_a_server_serves_one_stage_at_a_time_in_order_of_arrival(name: str) -> N
             for i, by in enumerate(timeline.engine)
             if by == engine
         )
-        for before, after in zip(served, served[1:], strict=False):
+        for before, after in pairwise(served):
             assert before[1] <= after[0]
             assert before[2] <= after[2]
         for start, _, ready in served:
@@ -292,7 +293,7 @@ def test_a_reduction_stores_after_its_last_part(axis: int) -> None:
 
 def test_element_cost_is_exact_and_shows_dispatch_apart() -> None:
     x, y, z = tensor("x", 4, 4), tensor("y", 4, 4), tensor("z", 4, 4)
-    commands = [GemmCmd(x, y, z, 4, 4, 4), MathCmd("add", (z, x), y)]
+    commands: list[PeCommand] = [GemmCmd(x, y, z, 4, 4, 4), MathCmd("add", (z, x), y)]
     element = replace(
         PeAttributes(), clock_freq_ghz=Fraction(3), cost_model=PeCostModel()
     )
@@ -377,7 +378,9 @@ def test_sweep_over_the_knobs() -> None:
         assert row.dispatch_cycles[1] > row.dispatch_cycles[0]
     again = run_live(KERNELS["gqa_decode_opt2"], PeAttributes(), {"tiles": 2}).timeline
     (default,) = [
-        r for r in result.rows if (r.byte_cycles_recip, r.fixed_single) == (1 / 16, 8)
+        r
+        for r in result.rows
+        if (r.byte_cycles_recip, r.fixed_single) == (Fraction(1, 16), Fraction(8))
     ]
     assert default.dispatch_cycles[0] == again.dispatch_cycles
     assert default.total_cycles[0] == again.total_cycles
