@@ -64,22 +64,25 @@ class Wait:
 class Load:
     """Read from shared memory: a consumer transfer, or a baseline access.
 
-    Exactly one of ``transfer`` and ``baseline`` is an index, the other None.
-    ``size`` bytes in ``runs`` contiguous pieces.
+    Exactly one of ``transfer``, ``baseline`` and ``edge`` (an explicit edge with
+    bytes) is an index into the graph, the others are None.  ``size`` bytes in
+    ``runs`` contiguous pieces.
     """
 
     transfer: int | None
     baseline: int | None
     size: int
     runs: int
+    edge: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """Write to shared memory: a publication, or a network output.
 
-    ``consumer`` is set only for a scalar projection, which is stored separately for
-    each consumer transfer.
+    Exactly one of ``publication``, ``baseline`` and ``edge`` is an index into the
+    graph.  ``consumer`` is set only for a scalar projection, which is stored
+    separately for each consumer transfer.
     """
 
     publication: int | None
@@ -87,6 +90,7 @@ class Store:
     size: int
     runs: int
     consumer: int | None = None
+    edge: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +122,14 @@ class DirectTransfer:
     """One payload from core to core (rendezvous).
 
     Attributes:
-        publication: what is sent; None for a bare dependency.
+        publication: what is sent; None for an explicit edge.
         source: sending core.
         destination: receiving core.
-        size: bytes.
+        size: bytes; 0 for an explicit edge that carries none.
         box: hull of what the consumers read; None when opaque.
         transfers: consumer transfers that this one serves.
-        position: place in the one linear order of the generation.
+        position: place in the one linear order of the generation, tasks included.
+        edge: index of the explicit edge, None for a publication.
     """
 
     publication: int | None
@@ -134,6 +139,7 @@ class DirectTransfer:
     box: tuple[int, int, int, int, int, int] | None
     transfers: tuple[int, ...]
     position: int
+    edge: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +161,9 @@ class ExecutionPlan:
         cross_stage: form of cross-stage transfers.
         cores: active cores, ascending.
         direct: direct transfers in linear order.
-        banks: for each publication that is stored its number of buffers.
+        banks: for each publication that is stored its number of buffers, ascending.
         chains: signal-only (writer, reader) pairs that were added.
+        edge_banks: the same as ``banks`` for explicit edges.
     """
 
     schedule: Schedule
@@ -166,6 +173,7 @@ class ExecutionPlan:
     direct: tuple[DirectTransfer, ...]
     banks: tuple[tuple[int, int], ...]
     chains: tuple[tuple[int, int], ...] = ()
+    edge_banks: tuple[tuple[int, int], ...] = ()
 
     def registers_used(self) -> dict[int, tuple[int, ...]]:
         """Event registers of each core, ascending."""

@@ -112,9 +112,11 @@ def point_to_point(
 def barriers(stage_cores: Sequence[Sequence[int]]) -> dict[int, CoreSignals]:
     """Signals of the ``barrier`` policy.
 
-    A stage ends with a dissemination barrier; its first core then waits for the
-    restart permission of the next stage and announces the generation to that stage's
-    first core, from which a binary tree releases the other cores downstream.
+    A stage ends with the restart permission of the next stage, for which its first
+    core waits, and a dissemination barrier; then the first core announces the
+    generation to the next stage's first core, from which a binary tree releases the
+    other cores downstream.  The permission comes before the barrier because the
+    barrier is what hands it to the other cores of a first stage.
     """
     signals: dict[int, CoreSignals] = defaultdict(CoreSignals)
     last = len(stage_cores) - 1
@@ -134,6 +136,8 @@ def barriers(stage_cores: Sequence[Sequence[int]]) -> dict[int, CoreSignals]:
                     for child in (2 * rank + 1, 2 * rank + 2)
                     if child < count
                 )
+            if rank == 0 and stage < last:
+                own.after_stores.append(Wait(FREE_REGISTER, 1, Purpose.RESTART))
             step, register = 1, BARRIER_REGISTER
             while step < count:
                 peer = cores[(rank + step) % count]
@@ -141,9 +145,7 @@ def barriers(stage_cores: Sequence[Sequence[int]]) -> dict[int, CoreSignals]:
                 own.after_stores.append(Wait(register, 1, Purpose.BARRIER))
                 step, register = 2 * step, register + 1
         if stage < last:
-            own = signals[head]
-            own.after_stores.append(Wait(FREE_REGISTER, 1, Purpose.RESTART))
-            own.after_stores.append(
+            signals[head].after_stores.append(
                 Signal(stage_cores[stage + 1][0], READY_REGISTER, Purpose.READY)
             )
     return signals
