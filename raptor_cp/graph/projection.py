@@ -1,8 +1,8 @@
 """Which part of each input a box of an operation's output needs.
 
 The answer is a tuple of boxes that together cover every element read: exact row
-windows with halo for convolution and pooling (one box per output row where the
-stride leaves rows out), exact boxes for elementwise operations (broadcasting
+windows with halo for convolution and pooling (several boxes where the stride or
+the dilation leaves rows out), exact boxes for elementwise operations (broadcasting
 included), concatenation, slices and transposes.  What is not proven needs the
 whole input: the complete producer dependency.  An empty tuple says that nothing of
 this input is read.  Columns are always covered by one range: a row of a feature
@@ -252,25 +252,43 @@ def _resized(wanted: Ranges, shape: Shape, output_shape: Shape) -> Ranges:
 def _window(
     wanted: Range, stride: int, pad: int, dilation: int, taps: Range, size: int
 ) -> Range:
-    """Input positions that window positions ``wanted`` touch with ``taps``."""
-    first = wanted[0] * stride - pad + taps[0] * dilation
-    last = (wanted[1] - 1) * stride - pad + (taps[1] - 1) * dilation + 1
+    """Hull of the input positions that window positions ``wanted`` touch."""
+    if dilation > 1:
+        touched = _touched(wanted, stride, pad, dilation, taps, size)
+        return (touched[0], touched[-1] + 1) if touched else (0, 0)
+    first = wanted[0] * stride - pad + taps[0]
+    last = (wanted[1] - 1) * stride - pad + taps[1]
     return (max(first, 0), min(last, size))
+
+
+def _touched(
+    wanted: Range, stride: int, pad: int, dilation: int, taps: Range, size: int
+) -> list[int]:
+    """All input positions that window positions ``wanted`` touch, ascending."""
+    found = {
+        position * stride - pad + tap * dilation
+        for position in range(*wanted)
+        for tap in range(*taps)
+    }
+    return sorted(position for position in found if 0 <= position < size)
 
 
 def _window_rows(
     attributes: ConvAttributes | PoolAttributes, output: Box, size: int, taps: Range
 ) -> list[Range]:
-    """Row windows; apart when the stride leaves rows between them."""
+    """Row windows; apart where stride or dilation leave rows between them."""
     stride, pad = attributes.strides[0], attributes.pads[0]
     dilation = attributes.dilations[0]
     rows = (output.row_start, output.row_stop)
-    if stride <= dilation * (taps[1] - taps[0] - 1) + 1:
+    if dilation == 1 and stride <= taps[1] - taps[0]:
         return [_window(rows, stride, pad, dilation, taps, size)]
-    return [
-        _window((row, row + 1), stride, pad, dilation, taps, size)
-        for row in range(*rows)
-    ]
+    runs: list[Range] = []
+    for row in _touched(rows, stride, pad, dilation, taps, size):
+        if runs and runs[-1][1] == row:
+            runs[-1] = (runs[-1][0], row + 1)
+        else:
+            runs.append((row, row + 1))
+    return runs
 
 
 def _boxes(rows: Sequence[Range], columns: Range, channels: Range) -> tuple[Box, ...]:
