@@ -192,8 +192,9 @@ class _Builder:
             for key_node, value_node in node.value:
                 key = key_node.value
                 if not isinstance(key_node, yaml.ScalarNode):
+                    place = key_node.start_mark.line + 1
                     raise MalformedInput(
-                        "a key must be a word", where=f"{self._name}:{line}"
+                        "a key must be a word", where=f"{self._name}:{place}"
                     )
                 if key in result:
                     raise MalformedInput(
