@@ -12,6 +12,12 @@ from raptor_cp.graph.compute_graph import ComputeGraph, ResidentWeight, Task
 from raptor_cp.graph.work import ExplicitWork
 from raptor_cp.pipeline.budgets import StagePacking
 from raptor_cp.pipeline.groups import StageLimits
+from raptor_cp.pipeline.minimum_resource import (
+    QUESTION_LIMIT,
+    MinimumResource,
+    NoPath,
+    SegmentTables,
+)
 from raptor_cp.pipeline.packing import PackingMethod, check_packing
 from raptor_cp.pipeline.partition import (
     UNIT_LIMIT,
@@ -154,6 +160,47 @@ def test_grid_equals_brute_force(seed: int) -> None:
     assert list(found.vector.segments(packing.groups.count)) == segments
 
 
+def best_over_every_count(
+    packing: StagePacking, limits: StageLimits, depth: int
+) -> tuple[int, int] | None:
+    """Least largest cost over all partitions and core counts, and its stages."""
+    groups, cores = packing.groups, packing.groups.problem.resources.cores
+    best = None
+    for segments in all_partitions(limits, groups.count, depth):
+        for given in product(range(1, cores + 1), repeat=len(segments)):
+            if sum(given) > cores:
+                continue
+            costs = []
+            for (i, j), k in zip(segments, given, strict=True):
+                low, high = limits.core_range(i, j)
+                packed = packing.packed(i, j, k) if low <= k <= high else None
+                if packed is None:
+                    break
+                costs.append(max(packed.load_ns, int(groups.spans[i, j])))
+            if len(costs) == len(segments):
+                key = (max(costs), len(segments))
+                best = key if best is None else min(best, key)
+    return best
+
+
+@pytest.mark.parametrize("seed", CASES)
+def test_minimum_resource_equals_brute_force_over_every_count(seed: int) -> None:
+    packing, limits, depth = drawn(seed)
+    expected = best_over_every_count(packing, limits, depth)
+    depth = min(depth, packing.groups.count)
+    tables = SegmentTables.of(packing, limits)
+    found = MinimumResource(packing, tables, depth).run()
+    assert found.questions <= QUESTION_LIMIT
+    if expected is None:
+        assert isinstance(found, NoPath)
+        if found.proved:
+            assert not possible(packing, limits, depth)
+        return
+    assert not isinstance(found, NoPath)
+    assert (found.value_ns, len(found.segments)) == expected
+    assert sum(found.cores) <= packing.groups.problem.resources.cores
+
+
 def possible(packing: StagePacking, limits: StageLimits, depth: int) -> bool:
     """Exhaustive: can any partition be packed on the chip at all?"""
     problem = packing.groups.problem
@@ -259,9 +306,36 @@ def test_exhausted_budgets_restart_from_lower_bounds() -> None:
     check_partition(packing, StageLimits.of(packing.groups), 2, found)
 
 
+def test_questions_to_the_constructor_are_asked_and_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = 0
+    for seed in range(60):
+        found = initial_partition(*_arguments(seed))
+        if isinstance(found, InitialPartition):
+            asked += found.questions
+            if found.method is PartitionMethod.QUALITY_GRID and found.questions:
+                asked += 1000
+    assert asked > 1000  # both DPs asked
+    for module in ("partition", "minimum_resource"):
+        monkeypatch.setattr(f"raptor_cp.pipeline.{module}.QUESTION_LIMIT", 1)
+    for seed in range(60):
+        packing, depth, limits = _arguments(seed)
+        found = initial_partition(packing, depth, limits)
+        assert found.questions <= 2  # one in each DP
+        if isinstance(found, InitialPartition):
+            check_partition(packing, limits, depth, found)
+    problem = given_problem([[[0]], [[1]], [[2]], [[3]]], [6, 6, 4, 4], 10, 2)
+    monkeypatch.setattr("raptor_cp.pipeline.minimum_resource.QUESTION_LIMIT", 0)
+    failed = initial_partition(StagePacking.of(problem), 2)
+    assert isinstance(failed, PartitionFailure)
+    assert failed.verdict is Verdict.UNKNOWN
+    assert failed.least_cores == 2
+
+
 def test_minimum_resource_when_the_grid_is_too_coarse() -> None:
-    """Two stages of 11 cores on 22 leave units of 2: counts 1, 3, .. miss 11 + 11
-    only by rounding; every core count is checked then."""
+    """18 spare cores in units of two: the grid has 1, 3, 5, .. cores and misses
+    10 + 10; the minimum-resource DP looks at every count."""
     lanes = [[[w] for w in range(g * 10, g * 10 + 10)] for g in range(2)]
     problem = given_problem(lanes, [5] * 20, 5, 20)
     packing = StagePacking.of(problem)
@@ -289,8 +363,7 @@ def test_infeasible_is_proved_with_numbers() -> None:
 
 
 def test_an_exhausted_search_proves_nothing() -> None:
-    """Three weights of 5 and two of 3 slots need three cores of 8: bounds say 3,
-    on a ring of overlapping sets the bounds are too weak to refute 2 cores."""
+    """On a ring of overlapping sets the bounds are too weak to refute two cores."""
     ring = [[[0, 1]], [[1, 2]], [[2, 3]], [[3, 0]]]
     problem = given_problem(ring, [2, 2, 2, 2], 4, 2)
     packing = StagePacking.of(problem)
@@ -305,8 +378,9 @@ def test_an_exhausted_search_proves_nothing() -> None:
 def test_units_of_the_grid(cores: int) -> None:
     problem = given_problem([[[]], [[]]], [], 1, cores)
     packing = StagePacking.of(problem)
+    tables = SegmentTables.of(packing, StageLimits.of(packing.groups))
     for depth in range(1, min(cores, 40) + 1):
-        grid = QualityGrid(packing, StageLimits.of(packing.groups), depth, cores)
+        grid = QualityGrid(packing, tables, depth)
         assert grid.units <= UNIT_LIMIT
         assert depth + grid.unit * grid.units <= cores
         assert grid.counts.tolist() == [

@@ -105,7 +105,14 @@ class OrderedPacking:
 
         UNAVAILABLE when a task is too large or the segment has no tasks.
         """
-        return _minimum_cores(self.groups.task_ptr, self.back)
+        return self.cores_within(UNAVAILABLE)
+
+    def cores_within(self, limit: int) -> IntArray:
+        """[G, G+1] least cores on which every load is at most ``limit`` ns.
+
+        UNAVAILABLE when a task is too large or too long, or there are no tasks.
+        """
+        return _cores_within(self.groups.task_ptr, self.load_prefix, self.back, limit)
 
     def assignment(self, first: int, last: int, cores: int) -> IndexArray | None:
         """Local core of each task of groups [first, last), by ascending task id.
@@ -236,7 +243,10 @@ def _segment_curves(
 
 
 @njit(cache=True)
-def _minimum_cores(task_ptr: IndexArray, back: IndexArray) -> IntArray:
+def _cores_within(
+    task_ptr: IndexArray, prefix: IntArray, back: IndexArray, limit: int
+) -> IntArray:
+    """Longest runs from each first group: fewest runs to every end, one sweep."""
     groups = task_ptr.size - 1
     result = np.full((groups, groups + 1), UNAVAILABLE, dtype=np.int64)
     for first in range(groups):
@@ -249,9 +259,9 @@ def _minimum_cores(task_ptr: IndexArray, back: IndexArray) -> IntArray:
                 last += 1
                 continue
             stop += 1
-            if back[stop] >= stop:
+            if back[stop] >= stop or prefix[stop] - prefix[stop - 1] > limit:
                 break
-            if cores == 0 or back[stop] > run:
+            if cores == 0 or back[stop] > run or prefix[stop] - prefix[run] > limit:
                 run = stop - 1
                 cores += 1
     return result

@@ -12,15 +12,12 @@ uses: until then a cell counts with its lower bound, so the path that is returne
 optimal over the whole grid.  Ties, in this order: fewest stages, least shared-memory
 service of the cuts, fewest units, earliest boundaries.
 
-When the grid has no feasible path, the minimum-resource DP finds the fewest cores
-that a partition needs, over every core count of every segment: first with ordered
-pack counts, and, when those exceed the chip, restarted from the weight lower bounds
-with constructive packing ("Capacity and recovery").
+When the grid has no feasible path, the minimum-resource DP over every core count
+decides (:mod:`raptor_cp.pipeline.minimum_resource`).
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -30,8 +27,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from raptor_cp.errors import InternalError, MalformedInput
-from raptor_cp.pipeline.budgets import StagePacking, minimax_budgets, with_idle_cores
+from raptor_cp.pipeline.budgets import StagePacking, with_idle_cores
 from raptor_cp.pipeline.groups import StageLimits
+from raptor_cp.pipeline.minimum_resource import (
+    QUESTION_LIMIT,
+    MinimumResource,
+    ResourcePath,
+    SegmentTables,
+)
 from raptor_cp.pipeline.neighbourhood import StageVector
 from raptor_cp.pipeline.ordered_packing import UNAVAILABLE
 from raptor_cp.pipeline.packing import Packed, check_packing
@@ -47,8 +50,6 @@ BoolArray = NDArray[np.bool_]
 
 #: Most units of spare cores in the quality grid (the spec's Q).
 UNIT_LIMIT: Final = 16
-#: Most segments that the constructor is asked about in one partition.
-QUESTION_LIMIT: Final = 2048
 
 
 class PartitionMethod(StrEnum):
@@ -150,9 +151,12 @@ class PartitionFailure:
     questions: int = 0
 
 
+Partitioned = InitialPartition | PartitionFailure
+
+
 def initial_partition(
     packing: StagePacking, depth: int, limits: StageLimits | None = None
-) -> InitialPartition | PartitionFailure:
+) -> Partitioned:
     """Partition the groups into at most ``depth`` stages with budgets.
 
     Raises:
@@ -174,34 +178,28 @@ class QualityGrid:
     Attributes:
         unit: cores of a unit; ``units``: Q, at most sixteen.
         counts: [Q+1] core counts.
-        cost: [G, G+1, Q+1] cost (ns); a lower bound where ``asked`` is pending.
+        cost: [G, G+1, Q+1] cost (ns); a lower bound where ``pending``.
         pending: [G, G+1, Q+1] only the constructor can tell.
     """
 
     def __init__(
-        self, packing: StagePacking, limits: StageLimits, depth: int, cores: int
+        self, packing: StagePacking, tables: SegmentTables, depth: int
     ) -> None:
-        spare = cores - depth
+        spare = packing.groups.problem.resources.cores - depth
         self.unit = max(1, ceil_div(spare, UNIT_LIMIT))
         self.units = spare // self.unit
         if self.units > UNIT_LIMIT:
             raise InternalError(f"{self.units} units of spare cores")
         self.counts = 1 + self.unit * np.arange(self.units + 1, dtype=np.int64)
         self.packing = packing
-        groups = packing.groups
         cost = packing.ordered.segment_curves(self.counts)
-        least = packing.least[:, :, None]
-        illegal = ~_legal_segments(limits)[:, :, None] | (least == 0)
-        low, high = segment_core_ranges(limits)
-        illegal = illegal | (self.counts < low[:, :, None])
-        illegal |= self.counts > high[:, :, None]
-        self.pending: BoolArray = (
-            (cost == UNAVAILABLE) & (self.counts >= least) & ~illegal
-        )
-        bound = _load_bounds(groups.task_ptr, groups.execution_ns, self.counts)
-        cost[self.pending] = bound[self.pending]
+        illegal = ~tables.legal[:, :, None] | (self.counts < tables.low[:, :, None])
+        illegal |= self.counts > tables.high[:, :, None]
+        fits = (self.counts >= packing.least[:, :, None]) & ~illegal
+        self.pending: BoolArray = (cost == UNAVAILABLE) & fits
+        cost[self.pending] = tables.load_bound(self.counts)[self.pending]
         cost[illegal] = UNAVAILABLE
-        self.cost: IntArray = np.maximum(cost, groups.spans[:, :, None])
+        self.cost: IntArray = np.maximum(cost, packing.groups.spans[:, :, None])
 
     def ask(self, first: int, last: int, index: int) -> None:
         """Replace a pending cell by what the constructor finds."""
@@ -212,47 +210,13 @@ class QualityGrid:
         self.pending[first, last, index] = False
 
 
-def segment_core_ranges(limits: StageLimits) -> tuple[IntArray, IntArray]:
-    """[G, G+1] least and most cores of every segment under the limits."""
-    count = limits.min_cores.size
-    low = np.ones((count, count + 1), dtype=np.int64)
-    high = np.full((count, count + 1), UNAVAILABLE, dtype=np.int64)
-    for first in range(count):
-        low[first, first + 1 :] = np.maximum.accumulate(limits.min_cores[first:])
-        high[first, first + 1 :] = np.minimum.accumulate(limits.max_cores[first:])
-    return low, high
-
-
-def _legal_segments(limits: StageLimits) -> BoolArray:
-    """[G, G+1] segments whose two ends are legal boundaries."""
-    cut = limits.cut_allowed
-    count = cut.size - 1
-    legal: BoolArray = cut[:-1, None] & cut[None, :]
-    return legal & (np.arange(count + 1)[None, :] > np.arange(count)[:, None])
-
-
-def _load_bounds(task_ptr: IndexArray, work: IntArray, counts: IntArray) -> IntArray:
-    """[G, G+1, n] lower bounds of the largest load: share of each core, longest
-    task."""
-    count = task_ptr.size - 1
-    prefix = np.concatenate([[0], np.cumsum(work)])[task_ptr]
-    longest = np.zeros((count, count + 1), dtype=np.int64)
-    peaks = np.array(
-        [work[a:b].max(initial=0) for a, b in itertools.pairwise(task_ptr)]
-    )
-    for first in range(count):
-        longest[first, first + 1 :] = np.maximum.accumulate(peaks[first:])
-    load = np.maximum(prefix[None, :] - prefix[:-1, None], 0)[:, :, None]
-    share: IntArray = -(-load // counts)
-    return np.maximum(share, longest[:, :, None])
-
-
 class _Builder:
     """One initial partition."""
 
     def __init__(self, packing: StagePacking, depth: int, limits: StageLimits) -> None:
         self.packing, self.limits = packing, limits
         self.groups = packing.groups
+        self.tables = SegmentTables.of(packing, limits)
         self.cores = self.groups.problem.resources.cores
         self.configured = depth
         self.depth = min(depth, self.groups.count)
@@ -260,8 +224,8 @@ class _Builder:
         self.service = traffic.segment_load_ns + traffic.segment_store_ns
         self.questions = 0
 
-    def run(self) -> InitialPartition | PartitionFailure:
-        grid = QualityGrid(self.packing, self.limits, self.depth, self.cores)
+    def run(self) -> Partitioned:
+        grid = QualityGrid(self.packing, self.tables, self.depth)
         best = self._grid_path(grid)
         if best is None:
             return self._minimum_resource(grid)
@@ -286,112 +250,39 @@ class _Builder:
             if not unknown:
                 return int(value), cells
             for cell in unknown:
+                if self.questions == QUESTION_LIMIT:  # the rest counts as unavailable
+                    grid.cost[grid.pending] = UNAVAILABLE
+                    grid.pending[:] = False
+                    break
                 grid.ask(*cell)
                 self.questions += 1
-            if self.questions >= QUESTION_LIMIT:  # the rest counts as unavailable
-                grid.cost[grid.pending] = UNAVAILABLE
-                grid.pending[:] = False
 
-    def _minimum_resource(
-        self, grid: QualityGrid
-    ) -> InitialPartition | PartitionFailure:
-        low, high = segment_core_ranges(self.limits)
-        illegal = ~_legal_segments(self.limits) | (self.packing.least == 0)
-        ordered = _within(self.packing.ordered_least, low, high, illegal)
-        restarted = False
-        paths = self._paths(ordered)
-        if not paths:
-            restarted = True
-            answer = self._from_lower_bounds(low, high, illegal, ordered)
-            if isinstance(answer, PartitionFailure):
-                return answer
-            paths = answer
-        best: InitialPartition | None = None
-        for segments in paths:  # fewest stages first
-            found = self._budgeted(segments, grid, restarted)
-            if best is None or found.dp_value_ns < best.dp_value_ns:
-                best = found
-        if best is None:
-            raise InternalError("a minimum-resource path was lost")
-        return best
-
-    def _paths(self, need: IntArray) -> list[list[tuple[int, int]]]:
-        """For each stage count the path of fewest cores, where those exist."""
-        result = []
-        for stages, (total, path) in enumerate(self._resource_paths(need), start=1):
-            if total <= self.cores and len(path) == stages:
-                result.append(path)
-        return result
-
-    def _resource_paths(
-        self, need: IntArray
-    ) -> list[tuple[int, list[tuple[int, int]]]]:
-        """(fewest cores, segments) for 1 .. depth stages; UNAVAILABLE without."""
-        total, step = _resource_table(need, self.service, self.depth)
-        result = []
-        for stages in range(1, self.depth + 1):
-            path, first = [], 0
-            if total[stages, 0] != UNAVAILABLE:
-                for left in range(stages, 0, -1):
-                    last = int(step[left, first])
-                    path.append((first, last))
-                    first = last
-            result.append((int(total[stages, 0]), path))
-        return result
-
-    def _from_lower_bounds(
-        self, low: IntArray, high: IntArray, illegal: BoolArray, ordered: IntArray
-    ) -> list[list[tuple[int, int]]] | PartitionFailure:
-        """Raise lower bounds by constructive packing until a path stands."""
-        need = _within(self.packing.least, low, high, illegal)
-        best = _least(self._resource_paths(need))
-        if best[0] > self.cores:
-            return self._refuted(best[0])
-        known = need == ordered  # an ordered assignment is in hand
-        proved = best[0]
-        while best[0] <= self.cores:
-            unknown = [cell for cell in best[1] if not known[cell]]
-            if not unknown:
-                return [
-                    path
-                    for total, path in self._resource_paths(need)
-                    if total <= self.cores and all(known[cell] for cell in path)
-                ]
-            for cell in unknown:
-                self._settle(cell, need, known, ordered, high)
-            best = _least(self._resource_paths(need))
+    def _minimum_resource(self, grid: QualityGrid) -> Partitioned:
+        answer = MinimumResource(self.packing, self.tables, self.depth).run()
+        questions = self.questions + answer.questions
+        if isinstance(answer, ResourcePath):
+            self.questions = questions
+            method = PartitionMethod.MINIMUM_RESOURCE
+            return self._expanded(
+                answer.segments,
+                answer.cores,
+                answer.value_ns,
+                method,
+                grid,
+                answer.restarted,
+            )
+        if answer.proved:
+            return self._refuted(answer.least_cores)
         return PartitionFailure(
             Verdict.UNKNOWN,
-            f"constructive packing found no partition on {self.cores} cores; "
-            f"lower bounds allow {proved}, which proves nothing",
-            proved,
+            f"constructive packing found no partition on {self.cores} cores; lower "
+            f"bounds allow {answer.least_cores}, which proves nothing",
+            answer.least_cores,
             self.cores,
-            self.questions,
+            questions,
         )
 
-    def _settle(
-        self,
-        cell: tuple[int, int],
-        need: IntArray,
-        known: BoolArray,
-        ordered: IntArray,
-        high: IntArray,
-    ) -> None:
-        """Try one core count of a segment; on failure it needs one more."""
-        spent = self.questions >= QUESTION_LIMIT
-        if not spent:
-            self.questions += 1
-            if self.packing.packed(*cell, int(need[cell])) is not None:
-                known[cell] = True
-                return
-        need[cell] = ordered[cell] if spent else need[cell] + 1
-        if need[cell] >= ordered[cell]:
-            need[cell] = ordered[cell]
-            known[cell] = True
-        elif need[cell] > high[cell]:
-            need[cell] = UNAVAILABLE
-
-    def _refuted(self, least: int) -> PartitionFailure:
+    def _refuted(self, least: int | None) -> PartitionFailure:
         """Lower bounds leave no path: a proof."""
         graph = self.groups.problem.graph
         bound = self.packing.weights.bound(range(graph.task_count))
@@ -403,7 +294,7 @@ class _Builder:
                 f"{self.packing.weights.capacity}"
             )
             return PartitionFailure(Verdict.INFEASIBLE, reason, None, self.cores)
-        if least == UNAVAILABLE:
+        if least is None:
             reason = "no partition meets the side constraints on the stages"
             return PartitionFailure(Verdict.INFEASIBLE, reason, None, self.cores)
         reason = (
@@ -412,21 +303,6 @@ class _Builder:
             f"{self.cores * self.packing.weights.capacity}"
         )
         return PartitionFailure(Verdict.INFEASIBLE, reason, least, self.cores)
-
-    def _budgeted(
-        self, segments: list[tuple[int, int]], grid: QualityGrid, restarted: bool
-    ) -> InitialPartition:
-        """Minimax budgets over every core count of fixed segments."""
-        curves = [self.packing.curve(i, j) for i, j in segments]
-        ranges = [self.limits.core_range(i, j) for i, j in segments]
-        found = minimax_budgets(curves, self.cores, ranges=ranges)
-        if found is None:
-            raise InternalError("stages that were packed have no budgets")
-        method = PartitionMethod.MINIMUM_RESOURCE
-        budgets = list(found.budgets)
-        return self._expanded(
-            segments, budgets, found.value_ns, method, grid, restarted
-        )
 
     def _expanded(
         self,
@@ -470,22 +346,6 @@ class _Builder:
                 f"stages cost {result.objective_ns} ns, the DP said {value}"
             )
         return result
-
-
-def _within(
-    need: IntArray, low: IntArray, high: IntArray, illegal: BoolArray
-) -> IntArray:
-    """Cores that a segment needs under its limits; UNAVAILABLE when they clash."""
-    result = np.maximum(need, low)
-    result[illegal | (result > high)] = UNAVAILABLE
-    return result
-
-
-def _least(
-    paths: list[tuple[int, list[tuple[int, int]]]],
-) -> tuple[int, list[tuple[int, int]]]:
-    """The path of fewest cores; ties: fewest stages."""
-    return min(paths, key=lambda path: (path[0], len(path[1])))
 
 
 @njit(cache=True)
@@ -561,30 +421,3 @@ def _grid_path(cost: IntArray, service: IntArray, value: int, stages: int) -> In
                 first, total = last, total - need
                 break
     return path
-
-
-@njit(cache=True)
-def _resource_table(
-    need: IntArray, service: IntArray, depth: int
-) -> tuple[IntArray, IntArray]:
-    """(fewest cores, next boundary) from each group to the end with exactly s
-    stages; ties: least service, earliest boundary."""
-    groups = need.shape[0]
-    total = np.full((depth + 1, groups + 1), UNAVAILABLE, dtype=np.int64)
-    cut = np.zeros((depth + 1, groups + 1), dtype=np.int64)
-    step = np.full((depth + 1, groups + 1), -1, dtype=np.int64)
-    total[0, groups] = 0
-    for stages in range(1, depth + 1):
-        for first in range(groups):
-            for last in range(first + 1, groups + 1):
-                tail = total[stages - 1, last]
-                if need[first, last] == UNAVAILABLE or tail == UNAVAILABLE:
-                    continue
-                cores = need[first, last] + tail
-                memory = service[first, last] + cut[stages - 1, last]
-                known = total[stages, first]
-                if cores < known or (cores == known and memory < cut[stages, first]):
-                    total[stages, first] = cores
-                    cut[stages, first] = memory
-                    step[stages, first] = last
-    return total, step
