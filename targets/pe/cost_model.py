@@ -23,11 +23,14 @@ class CompositeTooLarge(MalformedInput):
 
     Attributes:
         composite: the command.
-        cap: largest allowed logical bytes.
+        model: the cost model with the cap.
     """
 
-    def __init__(self, composite: CompositeCmd, cap: int, where: str = "") -> None:
-        self.composite, self.cap = composite, cap
+    def __init__(
+        self, composite: CompositeCmd, model: PeCostModel, where: str = ""
+    ) -> None:
+        self.composite, self.model = composite, model
+        cap = model.max_composite_logical_bytes
         largest = sorted(
             enumerate(composite.ops), key=lambda item: (-item[1].logical_bytes, item[0])
         )[:3]
@@ -122,7 +125,7 @@ class PeCostModel:
         """
         cap = self.max_composite_logical_bytes
         if isinstance(command, CompositeCmd) and command.logical_bytes > cap:
-            raise CompositeTooLarge(command, cap, where)
+            raise CompositeTooLarge(command, self, where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,5 +268,5 @@ def find_kernel(name: str) -> Kernel:
     Raises:
         MalformedInput: there is none; the nearest name is given.
     """
-    reject_unknown_keys({name: None}, KERNELS, where="kernel")
+    reject_unknown_keys({name: None}, KERNELS, where="kernel", what="kernel")
     return KERNELS[name]

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 
 def reject_unknown_keys(
-    given: Mapping[str, object], legal: Iterable[str], *, where: str
+    given: Mapping[str, object],
+    legal: Iterable[str],
+    *,
+    where: str,
+    what: str = "key",
 ) -> None:
     """Raise for the first key of ``given`` that is not in ``legal``.
 
@@ -25,7 +29,7 @@ def reject_unknown_keys(
             continue
         near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.0)
         raise MalformedInput(
-            "unknown key",
+            f"unknown {what}",
             where=f"{where}.{key}",
             expected=f"one of {', '.join(names)}",
             hint=f"did you mean {near[0]!r}?" if near else "",

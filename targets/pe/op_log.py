@@ -106,13 +106,13 @@ class OpLog:
                     if body != SCHEMA:
                         raise ValueError(f"schema {body!r} is not {SCHEMA!r}")
                 elif kind == "tensor":
-                    tensors[body["name"]] = _read_tensor(body)
+                    tensors[body["name"]] = read_tensor(body)
                 elif kind == "wait":
                     if type(body) is not int or not 0 <= body < issued:
                         raise ValueError(f"no command {body!r} was issued before")
                     entries.append(Wait(body))
                 elif kind == "issue":
-                    entries.append(Issue(_read_command(body, tensors)))
+                    entries.append(Issue(read_command(body, tensors)))
                     issued += 1
                 else:
                     raise ValueError(f"unknown record {kind!r}")
@@ -137,7 +137,8 @@ def _tensor_record(handle: TensorHandle) -> JsonObject:
     }
 
 
-def _read_tensor(body: JsonObject) -> TensorHandle:
+def read_tensor(body: JsonObject) -> TensorHandle:
+    """The tensor of a record (keys ``name shape dtype space``)."""
     shape = cast("list[int]", body["shape"])
     return TensorHandle(
         str(body["name"]),
@@ -210,7 +211,14 @@ def _command_record(command: PeCommand) -> JsonObject:
             return {"type": "cpu", "cycles": command.cycles}
 
 
-def _read_command(body: JsonObject, tensors: dict[str, TensorHandle]) -> PeCommand:
+def read_command(body: JsonObject, tensors: dict[str, TensorHandle]) -> PeCommand:
+    """The command of a record; tensors are found by name.
+
+    Raises:
+        KeyError: a tensor or a key is missing.
+        ValueError: a value that cannot be.
+    """
+
     def named(key: str) -> TensorHandle:
         return tensors[str(body[key])]
 
