@@ -330,6 +330,7 @@ def _check_members(graph: ComputeGraph) -> None:
         place = f"{where}, baseline access {number} of {access.tensor!r}"
         _check_index(access.task, tasks, "task", place)
         _check_size(access.size, "size in bytes", place)
+        _check_size(access.runs, "number of runs", place)
 
 
 def _inside(inner: tuple[int, ...], outer: tuple[int, ...]) -> bool:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 def emit_vector(machine: Machine, builder: ProfileBuilder, work: SliceWork) -> None:
     """Everything that is no matrix operation; the sequence of each kind."""
-    _EMITTERS[work.operation.kind](machine, builder, work)
+    KINDS[work.operation.kind](machine, builder, work)
 
 
 def _bytes(work: SliceWork) -> int:
@@ -457,7 +457,8 @@ def _matmul(machine: Machine, builder: ProfileBuilder, work: SliceWork) -> None:
     )
 
 
-_EMITTERS: dict[OpKind, Callable[[Machine, ProfileBuilder, SliceWork], None]] = {
+#: The emitter of every kind without a constant matrix.
+KINDS: dict[OpKind, Callable[[Machine, ProfileBuilder, SliceWork], None]] = {
     OpKind.MATMUL: _matmul,
     OpKind.ADD: _elementwise,
     OpKind.SUB: _elementwise,
