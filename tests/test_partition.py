@@ -26,6 +26,7 @@ from raptor_cp.pipeline.partition import (
     PartitionMethod,
     QualityGrid,
     initial_partition,
+    unquantized_partition,
 )
 from raptor_cp.schedule import Placement, Problem, Stage
 from raptor_cp.static_evaluation import StaticEvaluator
@@ -198,6 +199,13 @@ def test_minimum_resource_equals_brute_force_over_every_count(seed: int) -> None
         return
     assert not isinstance(found, NoPath)
     assert (found.value_ns, len(found.segments)) == expected
+    seed_partition = unquantized_partition(packing, depth, limits)
+    assert isinstance(seed_partition, InitialPartition)
+    assert seed_partition.objective_ns <= found.value_ns
+    check_partition(packing, limits, depth, seed_partition)
+    grid = initial_partition(packing, depth, limits)
+    assert isinstance(grid, InitialPartition)
+    assert found.value_ns <= grid.dp_value_ns
     assert sum(found.cores) <= packing.groups.problem.resources.cores
 
 

@@ -92,7 +92,7 @@ class InitialPartition:
         dp_value_ns: largest stage cost in that DP; the stages' own costs are not
             above it (idle cores may have lowered them).
         depth: configured depth; the unused part of it stays unused.
-        unit: cores of a unit of the grid; ``units``: how many there were.
+        unit: cores of a unit of the grid; ``units``: how many there were (0: no grid).
         questions: segments that the reuse-first constructor was asked about.
         restarted: ordered pack counts exceeded the chip, weight lower bounds and
             constructive packing were used.
@@ -162,14 +162,22 @@ def initial_partition(
     Raises:
         MalformedInput: depth is not in 1 .. P.
     """
-    cores = packing.groups.problem.resources.cores
-    if not 1 <= depth <= cores:
-        raise MalformedInput(
-            "the pipeline depth is out of range",
-            value=depth,
-            expected=f"1 to {cores} (one core a stage)",
-        )
     return _Builder(packing, depth, limits or StageLimits.of(packing.groups)).run()
+
+
+def unquantized_partition(
+    packing: StagePacking, depth: int, limits: StageLimits | None = None
+) -> Partitioned:
+    """The minimum-resource DP alone: not above the quality grid's value as long as
+    the constructor's questions last.
+
+    It is not the initialized schedule of the spec, but a cheap further seed.
+
+    Raises:
+        MalformedInput: depth is not in 1 .. P.
+    """
+    limits = limits or StageLimits.of(packing.groups)
+    return _Builder(packing, depth, limits).minimum_resource()
 
 
 class QualityGrid:
@@ -218,6 +226,12 @@ class _Builder:
         self.groups = packing.groups
         self.tables = SegmentTables.of(packing, limits)
         self.cores = self.groups.problem.resources.cores
+        if not 1 <= depth <= self.cores:
+            raise MalformedInput(
+                "the pipeline depth is out of range",
+                value=depth,
+                expected=f"1 to {self.cores} (one core a stage)",
+            )
         self.configured = depth
         self.depth = min(depth, self.groups.count)
         traffic = self.groups.traffic
@@ -228,7 +242,7 @@ class _Builder:
         grid = QualityGrid(self.packing, self.tables, self.depth)
         best = self._grid_path(grid)
         if best is None:
-            return self._minimum_resource(grid)
+            return self.minimum_resource(grid)
         value, path = best
         segments = [(first, last) for first, last, _ in path]
         cores = [int(grid.counts[units]) for _, _, units in path]
@@ -257,7 +271,8 @@ class _Builder:
                 grid.ask(*cell)
                 self.questions += 1
 
-    def _minimum_resource(self, grid: QualityGrid) -> Partitioned:
+    def minimum_resource(self, grid: QualityGrid | None = None) -> Partitioned:
+        """The other DP; ``grid`` is the one that failed, if any."""
         answer = MinimumResource(self.packing, self.tables, self.depth).run()
         questions = self.questions + answer.questions
         if isinstance(answer, ResourcePath):
@@ -310,7 +325,7 @@ class _Builder:
         cores: Sequence[int],
         value: int,
         method: PartitionMethod,
-        grid: QualityGrid,
+        grid: QualityGrid | None,
         restarted: bool,
     ) -> InitialPartition:
         """Hand out idle cores; keep the better of both constructive assignments."""
@@ -336,8 +351,8 @@ class _Builder:
             method,
             value,
             self.configured,
-            grid.unit,
-            grid.units,
+            1 if grid is None else grid.unit,
+            0 if grid is None else grid.units,
             self.questions,
             restarted,
         )
