@@ -20,6 +20,7 @@ from raptor_cp.verdict import Unavailable as Unavailable  # noqa: TC001
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.graph.work import Work
+    from raptor_cp.realization.plan import ExecutionPlan
 
 IntArray = NDArray[np.int64]
 
@@ -238,4 +239,8 @@ class SchedulingTarget(Protocol):
         Raises:
             MalformedInput: some work cannot be priced; the message names the task.
         """
+        ...
+
+    def estimate_realized_schedule_cost(self, plan: ExecutionPlan) -> RealizedCost:
+        """Cost evidence of one realized schedule; reads the plan, changes nothing."""
         ...

@@ -22,6 +22,17 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A figure that cannot be given, and why: never a zero."""
+    """An answer that cannot be given, and why: never a zero, never a silent skip.
+
+    Attributes:
+        reason: one sentence without a final full stop, for reports.
+    """
 
     reason: str
+
+    def __str__(self) -> str:
+        return f"unavailable: {self.reason}"
+
+    def to_dict(self) -> dict[str, str]:
+        """The form used in JSON reports."""
+        return {"unavailable": self.reason}

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
-
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """Timing that is not known: never a zero and never a silent skip.
-
-    Attributes:
-        reason: one sentence without a final full stop, for reports.
-    """
-
-    reason: str
-
-    def __str__(self) -> str:
-        return f"unavailable: {self.reason}"
-
-    def to_dict(self) -> dict[str, str]:
-        """The form used in JSON reports."""
-        return {"unavailable": self.reason}
+from raptor_cp.verdict import Unavailable as Unavailable
 
 
 def ns_for_json(value: Fraction | int | Unavailable) -> object:

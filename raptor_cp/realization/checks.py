@@ -226,7 +226,7 @@ class _PathFinder:
         sources: dict[tuple[int, int], list[Place]] = defaultdict(list)
         for place, signal in self._items.signals:
             sources[signal.core, signal.register].append(place)
-        needs = []
+        needs: list[_Need] = []
         for place, wait in self._items.waits:
             signals = sources.get((place[0], wait.register), [])
             if len({core for core, _ in signals}) > 1:

@@ -33,6 +33,7 @@ from raptor_cp.realization.signals import (
     CoreSignals,
     adjacent_pairs,
     barriers,
+    coupling_pairs,
     point_to_point,
 )
 from raptor_cp.realization.traffic import Traffic, classify
@@ -73,6 +74,11 @@ def realize(
         signals: dict[int, CoreSignals] = barriers(stage_cores)
     else:
         covered, chains = adjacent_pairs(traffic.pairs, stage_of, stage_cores)
+        if placement.stages:
+            links = [(t.source, t.destination) for _, t in traffic.direct]
+            couplings = coupling_pairs(covered + links, stage_of)
+            chains = sorted(chains + couplings)
+            covered = sorted(covered + couplings)
         signals = point_to_point(covered, policy)
     direct, work = _work_items(schedule, traffic)
     wanted, results = _baseline(schedule)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from raptor_cp.realization.plan import Item, Policy, Purpose, Signal, Wait
@@ -74,6 +75,37 @@ def adjacent_pairs(
                 readers[min(front)].add(bridge)
                 front = {bridge}
     return sorted((w, r) for w in readers for r in readers[w]), sorted(added)
+
+
+def coupling_pairs(
+    links: Sequence[tuple[int, int]], stage_of: Mapping[int, int]
+) -> list[tuple[int, int]]:
+    """Pairs that join cores which nothing else joins, earliest stages first.
+
+    Cores without any link would run at rates of their own, ever further apart, and
+    meet only in the queue of the shared memory: no interval would exist.  A signal
+    pair costs them nothing once they are at the rate of the slowest.
+
+    Args:
+        links: pairs of cores that already wait for each other.
+        stage_of: stage of each active core.
+    """
+    parent = {core: core for core in stage_of}
+
+    def root(core: int) -> int:
+        while parent[core] != core:
+            parent[core] = parent[parent[core]]
+            core = parent[core]
+        return core
+
+    for one, other in links:
+        parent[root(one)] = root(other)
+    ordered = sorted(stage_of, key=lambda core: (stage_of[core], core))
+    heads: dict[int, int] = {}
+    for core in ordered:
+        heads.setdefault(root(core), core)
+    firsts = list(heads.values())
+    return list(pairwise(firsts))
 
 
 def point_to_point(

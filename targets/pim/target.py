@@ -23,6 +23,8 @@ from raptor_cp.targets.pim.timing import PimTiming
 
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
+    from raptor_cp.realization.plan import ExecutionPlan
+    from raptor_cp.target import RealizedCost
     from raptor_cp.targets.pim.config import PimConfig
 
 
@@ -91,6 +93,14 @@ class PimTarget:
                         noted[note] = None
         times.setflags(write=False)
         return TaskCosts(times, notes=tuple(noted))
+
+    def estimate_realized_schedule_cost(self, plan: ExecutionPlan) -> RealizedCost:
+        """Checks, both queue intervals and recurrence of a realized schedule."""
+        from raptor_cp.targets.pim.realized_cost import (
+            estimate_realized_schedule_cost,
+        )
+
+        return estimate_realized_schedule_cost(plan, self.timing)
 
 
 def _notes(work: SliceWork) -> list[str]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from raptor_cp.graph.compute_graph import ComputeGraph
+    from raptor_cp.realization.plan import ExecutionPlan
+    from raptor_cp.target import RealizedCost
 
 Matrix = int | Sequence[Sequence[int]]
 
@@ -109,6 +111,15 @@ class TableTarget:
         if bool((table == table[:, :1]).all()):
             return TaskCosts(table[:, 0].copy())
         return TaskCosts(table.max(axis=1), table)
+
+    def estimate_realized_schedule_cost(self, plan: ExecutionPlan) -> RealizedCost:
+        """Transfers take their link's time, shared memory serves in order."""
+        from raptor_cp.realization.cost import realized_cost
+        from raptor_cp.realization.events import extract_events
+        from raptor_cp.realization.neutral_events import NeutralTimes
+
+        times = NeutralTimes(plan.schedule.problem)
+        return realized_cost(plan, lambda realized: extract_events(realized, times))
 
 
 def _square(value: Matrix, cores: int, where: str) -> NDArray[np.int64]:

@@ -1,0 +1,159 @@
+"""Cost evidence of an execution plan: checks, recurrence and queues.
+
+The target supplies the events; what is made of them is the same for every target.
+The reported interval of a tie order is the maximum of the recurrence (maximum cycle
+ratio), the busiest core's compute work, the serialized shared-memory service and the
+interval of the proved recurrence, rounded up to whole ns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from raptor_cp.periodic.analysis import OrderAnalysis, analyse_order
+from raptor_cp.periodic.cycle_ratio import CycleRatio, ratio_in_order
+from raptor_cp.periodic.dependency_order import (
+    TokenFreeCycle,
+    topological_order,
+    within_generation_span_ns,
+)
+from raptor_cp.periodic.queue_engine import TieOrder, time_range_fault
+from raptor_cp.realization.checks import check
+from raptor_cp.target import ProcessorGuidance, RealizedCost
+from raptor_cp.verdict import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from raptor_cp.realization.events import PlanEvents
+    from raptor_cp.realization.plan import ExecutionPlan
+
+
+def realized_cost(
+    plan: ExecutionPlan,
+    extract: Callable[[ExecutionPlan], PlanEvents | Unavailable],
+) -> RealizedCost:
+    """Check a plan, extract its events, and analyse them under both tie orders.
+
+    A plan that fails a check is not analysed; each fault is a failure reason.
+    """
+    report = check(plan)
+    if report.faults:
+        reason = Unavailable("the plan failed its checks")
+        return RealizedCost(
+            timing="queue",
+            interval_ns=reason,
+            alternative_ns=reason,
+            recurrence_proved=False,
+            static_support=False,
+            failures=tuple(f"{f.check}: {f.message}" for f in report.faults),
+            details=(("faults", len(report.faults)),),
+        )
+    events = extract(plan)
+    if isinstance(events, Unavailable):
+        return _without_timing(events)
+    return _analysed(plan, events)
+
+
+def _without_timing(reason: Unavailable) -> RealizedCost:
+    return RealizedCost(
+        timing="queue",
+        interval_ns=reason,
+        alternative_ns=reason,
+        recurrence_proved=False,
+        failures=(f"timing unavailable: {reason.reason}",),
+    )
+
+
+def _analysed(plan: ExecutionPlan, events: PlanEvents) -> RealizedCost:
+    graph = events.graph
+    order = topological_order(graph)
+    if isinstance(order, TokenFreeCycle):
+        return _without_timing(Unavailable(order.reason))
+    ratio = ratio_in_order(graph, order)
+    if isinstance(ratio, Unavailable):
+        return _without_timing(ratio)
+    work = int(graph.work_ns.max(initial=0))
+    service = int(graph.service_by_server().max(initial=0))
+    floor = max(ratio.ratio_ns, Fraction(work), Fraction(service))
+    failures: list[str] = []
+    intervals: list[int | Unavailable] = []
+    details = [
+        ("visits", events.visits),
+        ("largest_visits", events.largest_visits),
+        ("events", graph.event_count),
+        ("edges", graph.edge_count),
+        ("non_work_events", events.non_work_events),
+        ("requests", events.requests),
+        ("request_events", events.request_events),
+        ("recurrence_ns", _whole(ratio.ratio_ns)),
+        ("recurrence_edges", ratio.recurrence_edges),
+        ("core_work_ns", work),
+        ("memory_service_ns", service),
+    ]
+    fault = time_range_fault(graph, 1)
+    if fault is None:
+        span = within_generation_span_ns(graph, order)
+        details.append(("within_generation_span_ns", span))
+    proved = True
+    for tie in TieOrder:
+        found = analyse_order(graph, tie)
+        if isinstance(found, Unavailable):
+            failures.append(f"{tie}: timing unavailable: {found.reason}")
+            intervals.append(found)
+            proved = False
+            continue
+        if isinstance(found.exact_interval_ns, Unavailable):
+            proved = False
+            failures.append(
+                f"{tie}: recurrence unproved: {found.exact_interval_ns.reason}"
+            )
+        intervals.append(_interval(found, floor))
+        name = tie.replace("-", "_")
+        details.append((f"processed_events_{name}", found.processed_events))
+        details.append((f"max_request_wait_ns_{name}", found.max_request_wait_ns))
+    return RealizedCost(
+        timing="queue",
+        interval_ns=intervals[0],
+        alternative_ns=intervals[1],
+        recurrence_proved=proved,
+        failures=tuple(failures),
+        guidance=_guidance(plan, events, ratio),
+        details=tuple(details),
+    )
+
+
+def _interval(found: OrderAnalysis, floor: Fraction) -> int | Unavailable:
+    """Exact interval where it is proved, otherwise the windows' estimate."""
+    queue = found.exact_interval_ns
+    if isinstance(queue, Unavailable):
+        queue = found.interval_ns
+    return queue if isinstance(queue, Unavailable) else _whole(max(queue, floor))
+
+
+def _whole(value: Fraction) -> int:
+    return -(-value.numerator // value.denominator)
+
+
+def _guidance(
+    plan: ExecutionPlan, events: PlanEvents, ratio: CycleRatio
+) -> ProcessorGuidance:
+    """Busiest core of each stage, and the stages on the critical recurrence.
+
+    The first 128 edges of the witness speak for all.
+    """
+    stage_of = {text.core: text.stage for text in plan.cores}
+    stages = max(stage_of.values()) + 1
+    service = [0] * stages
+    for core, busy in events.busy:
+        service[stage_of[core]] = max(service[stage_of[core]], busy)
+    delay: Counter[int] = Counter()
+    if ratio.witness is not None:
+        cores = events.graph.core
+        for edge in ratio.witness.edges:
+            core = int(cores[edge.source])
+            delay[stage_of[core]] += edge.delay_ns
+    critical = sorted(delay, key=lambda stage: (-delay[stage], stage))
+    return ProcessorGuidance(tuple(service), tuple(critical))

@@ -1,0 +1,20 @@
+"""What a realized schedule costs on the pimsim-nn chip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raptor_cp.realization.cost import realized_cost
+from raptor_cp.targets.pim.plan_events import plan_events
+
+if TYPE_CHECKING:
+    from raptor_cp.realization.plan import ExecutionPlan
+    from raptor_cp.target import RealizedCost
+    from raptor_cp.targets.pim.timing import PimTiming
+
+
+def estimate_realized_schedule_cost(
+    plan: ExecutionPlan, timing: PimTiming
+) -> RealizedCost:
+    """Checks, both queue intervals, recurrence and guidance of a plan."""
+    return realized_cost(plan, lambda realized: plan_events(realized, timing))
