@@ -1,1 +1,1 @@
-"""Latency mode: PEFT and its capacity-aware recovery."""
+"""Latency mode: list scheduling of one inference under weight capacity."""
