@@ -53,8 +53,8 @@ class Lever:
     Attributes:
         kind: what to change.
         at_present: its value now.
-        at_least: a necessary value (``at_most`` for weight slots): more may be
-            needed, less cannot be enough.
+        at_least: a necessary value: more may be needed, less cannot be enough.  For
+            weight slots and splits the largest value that could be enough.
         where: operation it applies to; empty for the chip.
     """
 
@@ -233,7 +233,7 @@ def _levers(
     if single:
         name = instance.name_of(int(part.operation[0]))
         return (
-            Lever(LeverKind.SPLIT, largest, ceil_div(largest, capacity), name),
+            Lever(LeverKind.SPLIT, largest, capacity, name),
             Lever(LeverKind.SLOTS_PER_CORE, capacity, largest),
             Lever(LeverKind.WEIGHT_SLOTS, largest, capacity, name),
         )

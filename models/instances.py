@@ -466,7 +466,7 @@ def partition_rules(
 
 
 def joint_instance(
-    problem: Problem, depth: int, limits: StageLimits | None = None
+    problem: Problem, depth: int, rules: PartitionRules | None = None
 ) -> JointInstance:
     """The joint problem of a graph with at most ``depth`` stages.
 
@@ -474,7 +474,6 @@ def joint_instance(
     """
     graph = problem.graph
     groups = PipelineGroups.of(problem)
-    cores = problem.resources.cores
     source = np.repeat(
         np.arange(graph.task_count, dtype=np.int32), np.diff(graph.edge_ptr)
     )
@@ -484,9 +483,7 @@ def joint_instance(
         edge_src=source,
         edge_dst=graph.edge_dst,
         depth=depth,
-        rules=PartitionRules()
-        if limits is None
-        else partition_rules(limits, groups.count, cores),
+        rules=PartitionRules() if rules is None else rules,
     )
 
 

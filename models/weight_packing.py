@@ -28,6 +28,12 @@ from raptor_cp.models.packing_bounds import (
     incompatible_clique,
     reachable_capacity,
 )
+from raptor_cp.models.pattern_bound import (
+    KIND_LIMIT,
+    PatternBound,
+    PatternKinds,
+    pattern_bound,
+)
 from raptor_cp.models.solving import (
     MAX_COEFFICIENT,
     Solution,
@@ -62,8 +68,8 @@ class PackingResult:
         verdict: FEASIBLE (validated), INFEASIBLE (proved) or UNKNOWN.
         core_of: [T] core of each task; None without an assignment.
         load_ns: largest core load of the assignment; None without one.
-        method: what gave the answer: ``counting``, ``clique``, ``greedy``, or the
-            name of a solver model.
+        method: what gave the answer: ``counting``, ``clique``, ``greedy``,
+            ``patterns``, or the name of a solver model.
         bound: best lower bound on the cores, with its argument.
         records: the solves.
         note: why there is no answer, when there is none.
@@ -354,7 +360,51 @@ class RepresentativesModel:
         return core_of
 
 
-PackingModel = CountModel | RepresentativesModel
+class PatternModel:
+    """How often each known pattern (tasks of each kind that share a core) is used.
+
+    Any solution is a packing; that there is none among these patterns is a proof
+    only when they are exhaustive.
+    """
+
+    def __init__(
+        self, instance: PackingInstance, kinds: TaskKinds, patterns: IntArray
+    ) -> None:
+        self.instance, self.kinds, self.patterns = instance, kinds, patterns
+        self.limited = instance.load_limit_ns is not None
+        self.model = cp_model.CpModel()
+        self.times = [
+            self.model.new_int_var(0, instance.cores, "") for _ in range(len(patterns))
+        ]
+        self.every_task_is_covered()
+        self.model.add(sum(self.times) <= instance.cores)
+
+    def every_task_is_covered(self) -> None:
+        """At least as many places as tasks, for each kind."""
+        for kind in range(self.kinds.count):
+            column = self.patterns[:, kind].tolist()
+            self.model.add(
+                cp_model.LinearExpr.weighted_sum(self.times, column)
+                >= self.kinds.copies(kind, self.limited)
+            )
+
+    def assignment(self, solution: Solution) -> IntArray:
+        """[T] core of each task; places that are not needed stay empty."""
+        core_of = np.full(self.instance.tasks, -1, dtype=np.int64)
+        left = [list(members) for members in self.kinds.members]
+        core = 0
+        for pattern, times in zip(self.patterns.tolist(), self.times, strict=True):
+            for _ in range(solution.value(times)):
+                for kind, count in enumerate(pattern):
+                    taken = left[kind][:count] if self.limited else left[kind]
+                    if count and taken:
+                        core_of[taken] = core
+                        left[kind] = left[kind][len(taken) :]
+                core += 1
+        return core_of
+
+
+PackingModel = CountModel | RepresentativesModel | PatternModel
 
 
 def pack(
@@ -392,9 +442,47 @@ def pack(
     clique, refuted = _refuted_by_clique(instance, kinds, bound)
     if refuted is not None:
         return refuted
-    return _Portfolio(
+    patterns = _patterns(instance, kinds)
+    if patterns is not None and patterns.cores > instance.cores:
+        better = CoreBound(patterns.cores, "patterns")
+        return PackingResult(Verdict.INFEASIBLE, better, method="patterns")
+    portfolio = _Portfolio(
         instance, kinds, clique, bound, budget, settings or SolveSettings(), limit
-    ).run()
+    )
+    portfolio.patterns = patterns
+    return portfolio.run()
+
+
+def _patterns(instance: PackingInstance, kinds: TaskKinds) -> PatternBound | None:
+    """The pattern bound, where it applies: loads, or weights that nobody shares."""
+    if not 1 <= kinds.count <= KIND_LIMIT:
+        return None
+    used = sorted({w for weights in kinds.weights for w in weights})
+    local = {weight: number for number, weight in enumerate(used)}
+    slots = instance.slots[used] if used else instance.slots[:0]
+    held = [local[w] for weights in kinds.weights for w in weights]
+    limit = instance.load_limit_ns
+    if limit is None and len(held) != len(used):
+        return None
+    count = [kinds.copies(k, limit is not None) for k in range(kinds.count)]
+    load = kinds.load_ns
+    if limit is None:
+        load = tuple(
+            sum(int(instance.slots[w]) for w in weights) for weights in kinds.weights
+        )
+        limit = instance.capacity
+    return pattern_bound(
+        PatternKinds(
+            load=np.array(load, dtype=np.int64),
+            count=np.array(count, dtype=np.int64),
+            weight_ptr=np.cumsum([0, *(len(w) for w in kinds.weights)]),
+            weight_idx=np.array(held, dtype=np.int64),
+            slots=np.array(slots),
+            capacity=instance.capacity,
+            limit=limit,
+        ),
+        instance.cores,
+    )
 
 
 def proved_infeasible(instance: PackingInstance) -> CoreBound | None:
@@ -473,12 +561,15 @@ class _Portfolio:
         self.bound, self.budget = bound, budget
         self.base = replace(settings, symmetry_level=0)
         self.limit = budget.grant(limit)
+        self.patterns: PatternBound | None = None
         self.records: list[SolveRecord] = []
         self.note = ""
 
     def steps(self) -> Iterator[_Step]:
         """The plan; shares of the limit, what is left over goes to later steps."""
         light = replace(self.base, light_presolve=True)
+        if self.patterns is not None:
+            yield _Step("patterns", self.base, 0.2)
         yield _Step("first-fit", replace(light.single(), fixed_search=True), 0.1)
         yield _Step("counts", replace(self.base, linearization_level=2), 0.3)
         limited = self.instance.load_limit_ns is not None
@@ -502,6 +593,10 @@ class _Portfolio:
         return self._unknown(self.note or "the solver's time is spent")
 
     def _model(self, name: str) -> PackingModel | None:
+        if name == "patterns":
+            if self.patterns is None:
+                return None
+            return PatternModel(self.instance, self.kinds, self.patterns.patterns)
         if name == "representatives":
             if not fits(RepresentativesModel.size(self.kinds)):
                 return None
@@ -525,6 +620,9 @@ class _Portfolio:
         if outcome.solution is None:
             if outcome.record.status is not SolverClaim.INFEASIBLE:
                 return None
+            some = self.patterns is None or not self.patterns.exhaustive
+            if some and step.name == "patterns":
+                return None  # there may be others
             return self._confirm(model, outcome, step)
         return self._placed(model, outcome.solution, step.name)
 

@@ -236,7 +236,7 @@ def test_greedy_fails_and_the_solver_packs() -> None:
     assert GreedyPacker(instance).fewest(None, 4) is None
     result = pack(instance, SolveBudget(5.0))
     assert result.verdict is Verdict.FEASIBLE
-    assert result.method == "first-fit"
+    assert result.method in ("patterns", "first-fit")
 
 
 def test_without_budget_the_answer_is_unknown() -> None:
@@ -287,7 +287,7 @@ def test_a_task_above_a_core_is_named() -> None:
     assert [o.name for o in conflict.operations] == ["op1"]
     assert (conflict.slots_needed, conflict.slots_there) == (12, 10)
     assert conflict.levers[0].kind is LeverKind.SPLIT
-    assert conflict.levers[0].at_least == 2
+    assert conflict.levers[0].at_least == 10
     assert "needs 12 weight slots, a core has 10" in conflict.sentence()
 
 
