@@ -25,6 +25,7 @@ from raptor_cp.graph.splitting import (
     OperationSplit,
     Piece,
     column_cuts,
+    core_equivalents,
     even_ranges,
     mvmuls_per_position,
     row_cut,
@@ -265,7 +266,15 @@ class _Planner:
                 cut for cut in candidates if mvmuls_per_position(grid, cut) == fewest
             ]
         prices = [self._cut_price(plan, cut) for cut in candidates]
-        best = min(range(len(prices)), key=lambda index: (prices[index].total, index))
+        # Where columns must be cut, a tight chip asks for little waste first.
+        waste = [
+            core_equivalents(cut, capacity) if too_wide and self.tight else 0
+            for cut in candidates
+        ]
+        best = min(
+            range(len(prices)),
+            key=lambda index: (waste[index], prices[index].total, index),
+        )
         if not too_wide and prices[best].total > COLUMN_GAIN * prices[0].total:
             best = 0
         pieces = candidates[best]

@@ -188,6 +188,11 @@ def column_cuts(
     return cuts
 
 
+def core_equivalents(pieces: Iterable[Piece], capacity: int) -> Fraction:
+    """Cores that the pieces would take if each core held equal pieces only."""
+    return sum((Fraction(1, capacity // p.slots) for p in pieces), Fraction(0))
+
+
 def _columns_to_pieces(
     grid: TileGrid, capacity: int, widths: Sequence[int], tight: bool
 ) -> list[Piece]:
