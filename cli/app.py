@@ -8,6 +8,8 @@ import typer
 
 from raptor_cp.cli.check import check
 from raptor_cp.cli.compare import compare
+from raptor_cp.cli.dispatch import dispatch
+from raptor_cp.cli.periodic import periodic
 from raptor_cp.cli.regress import regress
 from raptor_cp.cli.schedule import schedule
 from raptor_cp.cli.schema import schema
@@ -44,7 +46,17 @@ def options(
     """Schedule neural networks on processing-in-memory chips."""
 
 
-for command in (schedule, check, compare, regress, zoo, targets, schema):
+for command in (
+    schedule,
+    check,
+    compare,
+    regress,
+    periodic,
+    dispatch,
+    zoo,
+    targets,
+    schema,
+):
     app.command()(command)
 
 
