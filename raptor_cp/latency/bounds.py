@@ -116,7 +116,7 @@ def _never_together(
         (costs.succ_ptr, costs.succ_dst),
     ):
         owner = np.repeat(np.arange(costs.tasks), np.diff(ptr))
-        ends = weights.task_class[[owner, neighbour]].astype(np.int64)
+        ends = weights.task_class[np.stack([owner, neighbour])].astype(np.int64)
         pair = ends.min(axis=0) * count + ends.max(axis=0)
         distinct, inverse = np.unique(pair, return_inverse=True)
         apart = np.zeros(distinct.size, dtype=np.bool_)
@@ -139,9 +139,7 @@ def _work_bound(head: IntArray, work: IntArray, tail: IntArray, cores: int) -> i
         picked = np.linspace(0, heads.size - 1, _WORK_STEPS).astype(np.int64)
         heads = heads[picked]
     by_tail = np.argsort(-tail, kind="stable")
-    return int(
-        _work_kernel(heads, head[by_tail], work[by_tail], tail[by_tail], cores)
-    )
+    return int(_work_kernel(heads, head[by_tail], work[by_tail], tail[by_tail], cores))
 
 
 @njit(cache=True)
@@ -149,13 +147,14 @@ def _work_kernel(
     heads: IntArray, head: IntArray, work: IntArray, tail: IntArray, cores: int
 ) -> int:
     """Tasks by falling tail; every prefix of those after a head is a set."""
-    best = np.int64(0)
+    best = 0
     for threshold in heads:
-        total = np.int64(0)
+        total = 0
         for task in range(head.size):
             if head[task] >= threshold:
-                total += work[task]
-                best = max(best, threshold + (total + cores - 1) // cores + tail[task])
+                total += int(work[task])
+                share = (total + cores - 1) // cores
+                best = max(best, int(threshold) + share + int(tail[task]))
     return best
 
 

@@ -193,17 +193,17 @@ def _insert(
                     )
                 ready[core] = max(ready[core], arrival)
         low, high = class_ptr[task_class[task]], class_ptr[task_class[task] + 1]
-        best, before, begins = -1, -1, np.int64(0)
-        key = (np.int64(0), np.int64(0), np.int64(0))
+        best, before, begins = -1, -1, 0
+        key = (0, 0, 0)
         for core in range(cores):
-            duration = execution_ns[task, core]
-            ahead = look_ahead_ns[task, core] if guided else np.int64(0)
+            duration = int(execution_ns[task, core])
+            ahead = int(look_ahead_ns[task, core]) if guided else 0
             if best >= 0 and ready[core] + duration + ahead > key[0]:
                 continue  # its end can only be later
-            need = np.int64(0)
+            need = 0
             for entry in range(low, high):
                 if not held[core, class_idx[entry]]:
-                    need += slots[class_idx[entry]]
+                    need += int(slots[class_idx[entry]])
             if used[core] + need > capacity:
                 continue
             begin, previous = _gap(

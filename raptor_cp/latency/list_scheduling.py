@@ -55,6 +55,9 @@ IndexArray = NDArray[np.int32]
 BoolArray = NDArray[np.bool_]
 
 
+_NO_WORK = PackingCounts()
+
+
 class ReservationMethod(StrEnum):
     """Which step made the weights fit; see the module docstring."""
 
@@ -85,7 +88,7 @@ class ListSchedule:
     makespan_ns: int
     reservation: ReservationMethod
     packing: PackingMethod | None = None
-    counts: PackingCounts = PackingCounts()
+    counts: PackingCounts = _NO_WORK
 
     @property
     def verdict(self) -> Verdict:
@@ -191,9 +194,7 @@ class ListScheduler:
             return self._reserved(seats, ReservationMethod.LARGEST_FIRST)
         return self._constructed()
 
-    def _insert(
-        self, held: BoolArray | None, capacity: int | None = None
-    ) -> Insertion:
+    def _insert(self, held: BoolArray | None, capacity: int | None = None) -> Insertion:
         return insert_in_order(
             self.order, self.costs, self.look_ahead_ns, self.weights, held, capacity
         )
@@ -294,7 +295,7 @@ class ListScheduler:
         insertion: Insertion,
         reservation: ReservationMethod,
         packing: PackingMethod | None = None,
-        counts: PackingCounts = PackingCounts(),
+        counts: PackingCounts = _NO_WORK,
     ) -> ListSchedule:
         for array in (insertion.core_of, insertion.start_ns):
             array.setflags(write=False)

@@ -11,12 +11,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from raptor_cp.latency.list_scheduling import ListScheduler
 from raptor_cp.latency.optimistic_cost import optimistic_costs
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     IntArray = NDArray[np.int64]

@@ -1,0 +1,176 @@
+"""``mode: latency``: list scheduling of one inference, and how good it is.
+
+Order of things (scheduling spec, "Capacity and recovery"): the list scheduler with its
+reservations; when its bounded search is exhausted, the solver's packing has the last
+word: an assignment to reserve, or the proof that none exists; then the evaluator, the
+validator, and a certificate of the completion.
+
+Methods are ``peft``, ``heft``, and ``cp-sat``: PEFT, improved by the solver.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from raptor_cp.infeasibility import Infeasibility
+from raptor_cp.latency.list_scheduling import LatencyFailure, ListSchedule
+from raptor_cp.latency.methods import latency_scheduler
+from raptor_cp.latency.peft import PeftScheduler
+from raptor_cp.models.instances import packing_instance
+from raptor_cp.models.latency_bound import bound_latency
+from raptor_cp.models.weight_packing import pack
+from raptor_cp.pipeline.groups import PipelineGroups, StageLimits
+from raptor_cp.proving import Prover
+from raptor_cp.result import ScheduleResult
+from raptor_cp.static_evaluation import StaticEvaluator
+from raptor_cp.validation import validate
+from raptor_cp.verdict import Verdict
+
+if TYPE_CHECKING:
+    from raptor_cp.latency.list_scheduling import LatencyScheduler
+    from raptor_cp.phases import Phases
+    from raptor_cp.preparation import Prepared
+    from raptor_cp.scenario import LoadedScenario
+    from raptor_cp.schedule import Problem
+    from raptor_cp.target import SchedulingTarget
+
+SOLVER_METHOD = "cp-sat"
+#: Share of the solver's deterministic time for the packing that has the last word.
+_PACKING_SHARE = 0.5
+
+
+class PhaseObserver(Protocol):
+    """What is told where the run is."""
+
+    def phase(self, name: str) -> None:
+        """A phase of the run begins."""
+        ...
+
+
+def run_latency(
+    loaded: LoadedScenario,
+    target: SchedulingTarget,  # the main job's call is the same for both modes
+    prepared: Prepared,
+    observer: PhaseObserver,
+    phases: Phases,
+) -> ScheduleResult:
+    """Schedule one inference.
+
+    Args:
+        loaded: the scenario: method, solver budget.
+        target: the chip; its facts are in ``prepared.problem`` already.
+        prepared: graph, costs and resources.
+        observer: progress hooks.
+        phases: where time is counted.
+
+    Returns:
+        A result with a verdict in every case: OPTIMAL when the schedule completes at
+        the proved bound, INFEASIBLE with the proof, UNKNOWN when every bounded search
+        for a placement is exhausted.
+
+    Raises:
+        MalformedInput: an unknown method.
+        InternalError: the schedule failed its own validation.
+    """
+    problem, method = prepared.problem, str(loaded.scenario.latency.method)
+    solving = method == SOLVER_METHOD
+    notes = list(prepared.notes)
+    observer.phase("list scheduling")
+    with phases.timed("indices"):
+        scheduler = latency_scheduler(
+            PeftScheduler.name if solving else method, problem
+        )
+        evaluator = StaticEvaluator(problem)
+        limits = StageLimits.of(PipelineGroups.of(problem))
+        prover = Prover(loaded, problem, limits, phases)
+    with phases.timed("list scheduling"):
+        found = scheduler.schedule()
+    if isinstance(found, LatencyFailure):
+        observer.phase("proofs")
+        with phases.timed("weight packing"):
+            recovered = _last_word(scheduler, found, problem, prover)
+        if not isinstance(recovered, ListSchedule):
+            verdict = Verdict.UNKNOWN if recovered is None else Verdict.INFEASIBLE
+            reason = (
+                f"{found.reason}; infeasibility is not proved"
+                if recovered is None
+                else recovered.reason
+            )
+            return ScheduleResult(
+                loaded,
+                verdict,
+                reason,
+                infeasibility=recovered,
+                splits=prepared.splits,
+                notes=(*notes, *prover.notes),
+                phases=phases.to_dict(),
+                solver=prover.records(),
+            )
+        notes.append(
+            "every reservation of the list scheduler failed; the weights are where "
+            "the solver's packing has them"
+        )
+        found = recovered
+    with phases.timed("evaluation"):
+        schedule = evaluator.schedule(found.placement)
+    observer.phase("certificate")
+    with phases.timed("certificate"):
+        answer = bound_latency(
+            problem, schedule, evaluator, prover.budget, settings=prover.settings
+        )
+    reason = f"{found.method}, weights placed by {found.reservation}"
+    if solving and answer.best is not schedule:
+        schedule = answer.best
+        reason = f"{found.method}, improved by the solver"
+    with phases.timed("validation"):
+        validate(schedule)
+    certificate = answer.certificate(schedule)
+    return ScheduleResult(
+        loaded,
+        Verdict.OPTIMAL if certificate.optimal else Verdict.FEASIBLE,
+        reason,
+        schedule,
+        certificate=certificate,
+        splits=prepared.splits,
+        notes=(*notes, *prover.notes),
+        phases=phases.to_dict(),
+        solver=prover.records(),
+    )
+
+
+def _last_word(
+    scheduler: LatencyScheduler,
+    failure: LatencyFailure,
+    problem: Problem,
+    prover: Prover,
+) -> ListSchedule | Infeasibility | None:
+    """A schedule on the solver's packing, the proof that none exists, or None."""
+    answer = pack(
+        packing_instance(problem),
+        prover.budget,
+        settings=prover.settings,
+        limit=_PACKING_SHARE * prover.budget.total,
+    )
+    if answer.core_of is not None:
+        outcome = scheduler.schedule(answer.core_of.astype("int32"))
+        return outcome if isinstance(outcome, ListSchedule) else None
+    proved = Verdict.INFEASIBLE in (answer.verdict, failure.verdict)
+    if not proved:
+        return None
+    explained = prover.infeasibility()
+    if explained is not None:
+        return explained
+    resources = problem.resources
+    by_counting = failure.verdict is Verdict.INFEASIBLE
+    return Infeasibility(
+        failure.reason
+        if by_counting
+        else f"no placement of the weights on {resources.cores} cores exists",
+        "counting bound"
+        if by_counting
+        else f"CP-SAT ({answer.method}), confirmed by a second solve",
+        int(problem.graph.weight_slots.sum()),
+        resources.cores * resources.slots_per_core,
+        (),
+        (f"more than {resources.cores} cores", "more weight slots on each core"),
+    )
