@@ -38,7 +38,7 @@ def compare(
 
     from rich.table import Table
 
-    from raptor_cp.cli.summary import milliseconds, percent
+    from raptor_cp.cli.summary import duration, percent
     from raptor_cp.comparison import ComparisonRow
     from raptor_cp.comparison import compare as run
     from raptor_cp.scenario import load_or_builtin, scenario_files
@@ -61,9 +61,9 @@ def compare(
     for row in rows:
         value = row.interval_ns if row.interval_ns is not None else row.latency_ns
         table.add_row(
-            row.scenario, row.method, row.verdict, milliseconds(value),
-            milliseconds(row.bound_ns), percent(row.gap),
-            milliseconds(row.static_objective_ns), milliseconds(row.static_bound_ns),
+            row.scenario, row.method, row.verdict, duration(value),
+            duration(row.bound_ns), percent(row.gap),
+            duration(row.static_objective_ns), duration(row.static_bound_ns),
             str(row.queue_evaluations), str(row.packings), f"{row.seconds:.2f}",
             percent(row.gain),
         )  # fmt: skip

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 _COLOURS = {"FEASIBLE": "green", "OPTIMAL": "green", "INFEASIBLE": "red"}
 
 
-def milliseconds(value: int | None) -> str:
-    """ns as ms with three digits; a dash for nothing."""
-    return "-" if value is None else f"{value / 1e6:,.3f} ms"
+def duration(value: int | None) -> str:
+    """ns in a readable unit with three digits; a dash for nothing."""
+    if value is None:
+        return "-"
+    for unit, scale in (("ms", 10**6), ("us", 10**3)):
+        if value >= scale:
+            return f"{value / scale:,.3f} {unit}"
+    return f"{value} ns"
 
 
 def percent(gap: float | None) -> str:
@@ -48,11 +53,11 @@ def print_summary(
         kind = "static estimate" if result.cost is None else result.cost.timing
         if result.interval_ns is not None:
             screen.print(
-                f"  interval {milliseconds(result.interval_ns)} (timing: {kind}); one "
-                f"inference {milliseconds(result.latency_ns)}"
+                f"  interval {duration(result.interval_ns)} (timing: {kind}); one "
+                f"inference {duration(result.latency_ns)}"
             )
         else:
-            screen.print(f"  one inference {milliseconds(result.latency_ns)}")
+            screen.print(f"  one inference {duration(result.latency_ns)}")
     if certificate is not None:
         for line in certificate.sentences():
             screen.print(f"  {escape(line)}")
@@ -98,7 +103,7 @@ def _stages(result: ScheduleResult) -> Table:
             escape(first if first == last else f"{first} .. {last}"),
             str(len(stage.cores)),
             str(sum(len(order[core]) for core in stage.cores)),
-            milliseconds(schedule.summary.stage_loads_ns[stage.index]),
-            milliseconds(schedule.summary.stage_spans_ns[stage.index]),
+            duration(schedule.summary.stage_loads_ns[stage.index]),
+            duration(schedule.summary.stage_spans_ns[stage.index]),
         )
     return table
