@@ -3,16 +3,23 @@
 The target supplies the events; what is made of them is the same for every target.
 The reported interval of a tie order is the maximum of the recurrence (maximum cycle
 ratio), the busiest core's compute work, the serialized shared-memory service and the
-interval of the proved recurrence, rounded up to whole ns.
+interval of the proved recurrence, rounded up to whole ns.  Executions begin with the
+bootstrap offsets of :mod:`raptor_cp.realization.warm_start`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from raptor_cp.periodic.analysis import OrderAnalysis, analyse_order
+from raptor_cp.periodic.analysis import (
+    OrderAnalysis,
+    PeriodicAnalysis,
+    analyse,
+    analyse_order,
+)
 from raptor_cp.periodic.cycle_ratio import CycleRatio, ratio_in_order
 from raptor_cp.periodic.dependency_order import (
     TokenFreeCycle,
@@ -21,6 +28,7 @@ from raptor_cp.periodic.dependency_order import (
 )
 from raptor_cp.periodic.queue_engine import TieOrder, time_range_fault
 from raptor_cp.realization.checks import check
+from raptor_cp.realization.warm_start import settled_start
 from raptor_cp.target import ProcessorGuidance, RealizedCost
 from raptor_cp.verdict import Unavailable
 
@@ -55,6 +63,25 @@ def realized_cost(
     if isinstance(events, Unavailable):
         return _without_timing(events)
     return _analysed(plan, events)
+
+
+def plan_analysis(events: PlanEvents) -> PeriodicAnalysis:
+    """Everything about one plan, for reports: queues as in :func:`realized_cost`.
+
+    The single generation starts cold; the tie orders start settled.
+    """
+    graph = events.graph
+    whole = analyse(graph)
+    order = topological_order(graph)
+    if isinstance(order, TokenFreeCycle) or not isinstance(
+        whole.recurrence, CycleRatio
+    ):
+        return whole
+    first, second = (
+        analyse_order(settled_start(graph, order, whole.recurrence, tie), tie)
+        for tie in TieOrder
+    )
+    return replace(whole, orders=(first, second))
 
 
 def _without_timing(reason: Unavailable) -> RealizedCost:
@@ -99,7 +126,7 @@ def _analysed(plan: ExecutionPlan, events: PlanEvents) -> RealizedCost:
         details.append(("within_generation_span_ns", span))
     proved = True
     for tie in TieOrder:
-        found = analyse_order(graph, tie)
+        found = analyse_order(settled_start(graph, order, ratio, tie), tie)
         if isinstance(found, Unavailable):
             failures.append(f"{tie}: timing unavailable: {found.reason}")
             intervals.append(found)

@@ -32,6 +32,13 @@ class CrossStage(StrEnum):
     DIRECT = "direct"
 
 
+class OrderRule(StrEnum):
+    """How the list scheduler that makes the linear order sees direct transfers."""
+
+    BLOCKING = "blocking"  #: a transfer occupies both of its ends
+    OVERLAPPING = "overlapping"  #: it only takes time; cores keep computing
+
+
 class Purpose(StrEnum):
     """What a signal means."""
 

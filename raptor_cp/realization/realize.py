@@ -23,6 +23,7 @@ from raptor_cp.realization.plan import (
     ExecutionPlan,
     Item,
     Load,
+    OrderRule,
     Policy,
     Receive,
     Run,
@@ -46,6 +47,7 @@ def realize(
     schedule: Schedule,
     policy: Policy = Policy.DOUBLE_BUFFER,
     cross_stage: CrossStage = CrossStage.MEMORY,
+    order: OrderRule = OrderRule.BLOCKING,
 ) -> ExecutionPlan:
     """Realize a schedule from its unchanged graph.
 
@@ -53,6 +55,7 @@ def realize(
         schedule: a valid schedule; without stages everything is direct.
         policy: how stages are coupled.
         cross_stage: through memory (the spec's form), or by direct SEND.
+        order: rule of the linear order; legal either way.
 
     The result has passed no check yet: see :mod:`raptor_cp.realization.checks`.
     ``O(T + E + F)`` time but for sorting.
@@ -80,7 +83,7 @@ def realize(
             chains = sorted(chains + couplings)
             covered = sorted(covered + couplings)
         signals = point_to_point(covered, policy)
-    direct, work = _work_items(schedule, traffic)
+    direct, work = _work_items(schedule, stages, traffic, order)
     wanted, results = _baseline(schedule)
     starts = schedule.start_ns.tolist()
     cores = []
@@ -118,22 +121,16 @@ def _banks(distance: dict[int, int], extra: int) -> tuple[tuple[int, int], ...]:
 
 
 def _work_items(
-    schedule: Schedule, traffic: Traffic
+    schedule: Schedule, stages: list[int], traffic: Traffic, order: OrderRule
 ) -> tuple[list[DirectTransfer], dict[int, list[Item]]]:
     """Direct transfers in linear order; runs, sends and receives of every core."""
     graph = schedule.problem.graph
-    readers = traffic.readers
-    task_position, positions = linear_order(
-        schedule,
-        [producer for producer, _ in traffic.direct],
-        [task for tasks in readers for task in tasks],
-        [number for number, tasks in enumerate(readers) for _ in tasks],
+    place, positions = linear_order(
+        schedule, stages, traffic.direct, traffic.readers, order
     )
     ranked = sorted(
         (position, transfer)
-        for position, (_, transfer) in zip(
-            positions.tolist(), traffic.direct, strict=True
-        )
+        for position, (_, transfer) in zip(positions, traffic.direct, strict=True)
     )
     direct = [
         DirectTransfer(
@@ -152,7 +149,6 @@ def _work_items(
     for number, transfer in enumerate(direct):
         entries[transfer.source].append((transfer.position, Send(number)))
         entries[transfer.destination].append((transfer.position, Receive(number)))
-    place = task_position.tolist()
     operation = graph.task_operation.tolist()
     work: dict[int, list[Item]] = {}
     for core, tasks in enumerate(schedule.placement.order):
