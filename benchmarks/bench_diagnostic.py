@@ -36,8 +36,8 @@ _PIXEL = [
     (Opcode.SLDI, 64, 0, 0, 0),
     (Opcode.VVADD, 2, 0, 0, 128),
     (Opcode.SLDI, 128, 0, 0, 0),
-    (Opcode.VRELU, 0, 0, 0, 128),
     (Opcode.SLDI, 256, 0, 0, 0),
+    (Opcode.VRELU, 0, 0, 0, 128),
 ]
 _PIXELS_PER_TRANSFER = 20
 _PIXELS_PER_REQUEST = 10
