@@ -75,19 +75,14 @@ def dispatch(
     quiet: Quiet = False,
 ) -> None:
     """Price the commands of a kernel and run them on a processing element."""
-    from raptor_cp.cli.fusion_advice import advised
     from raptor_cp.errors import MalformedInput
     from raptor_cp.targets.pe.analysis import analyse_sensitivity
-    from raptor_cp.targets.pe.cost_model import CompositeTooLarge
     from raptor_cp.targets.pe.sensitivity import parse_sweep
 
     if plot is not None and sweep is None:
         raise MalformedInput("a plot needs a sweep", where="--plot", hint="add --sweep")
     grid = None if sweep is None else parse_sweep(sweep)
-    try:
-        found = _analyses(subject, param or [], topology, tuple(set_ or ()))
-    except CompositeTooLarge as error:
-        raise advised(error) from error
+    found = _analyses(subject, param or [], topology, tuple(set_ or ()))
     sensitivity = None if grid is None else analyse_sensitivity(found, grid)
     _write_files(found, sensitivity, trace=trace, op_log=op_log, plot=plot)
     if json:

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raptor_cp.errors import MalformedInput
+from raptor_cp.errors import MalformedInput, RaptorError
+from raptor_cp.targets.pe.cost_model import CompositeTooLarge
 
 if TYPE_CHECKING:
     from raptor_cp.models.fusion_problem import FusionPlan
-    from raptor_cp.targets.pe.cost_model import CompositeTooLarge
+
+
+def with_advice(error: RaptorError) -> RaptorError:
+    """The error, with the cheapest split when it is a composite above the cap."""
+    return advised(error) if isinstance(error, CompositeTooLarge) else error
 
 
 def split_plan(error: CompositeTooLarge) -> FusionPlan:

@@ -49,7 +49,9 @@ def reported(command: Callable[P, R]) -> Callable[P, R]:
         try:
             return command(*args, **kwargs)
         except RaptorError as error:
-            _complain(str(error))
+            from raptor_cp.cli.fusion_advice import with_advice
+
+            _complain(str(with_advice(error)))
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             _complain("interrupted")

@@ -137,7 +137,9 @@ def _with_method(loaded: LoadedScenario, method: str) -> LoadedScenario:
     scenario = loaded.scenario
     if scenario.mode == "latency":
         # the solver's makespan model stands beside either list scheduler
-        change: dict[str, object] = {"latency": scenario.latency.model_copy(update={"method": method})}
+        change: dict[str, object] = {
+            "latency": scenario.latency.model_copy(update={"method": method})
+        }
     elif method == "heuristic":
         change = {
             "solver": scenario.solver.model_copy(update={"enabled": False}),

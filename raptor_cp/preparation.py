@@ -29,6 +29,7 @@ from raptor_cp.scenario import (
     ZooNetwork,
 )
 from raptor_cp.schedule import Problem
+from raptor_cp.target import CostAuditor, GraphSource
 
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
@@ -53,8 +54,8 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
 
-def read_network(loaded: LoadedScenario) -> Network | None:
-    """The network of a scenario; None when it gives tasks instead.
+def read_network(loaded: LoadedScenario) -> Network:
+    """The network of a scenario that gives layers.
 
     Raises:
         MalformedInput: the network is unknown or wrong.
@@ -77,8 +78,6 @@ def read_network(loaded: LoadedScenario) -> Network | None:
                 activation_bits=spec.activation_bits,
                 where="network.operations",
             )
-        case ExplicitNetwork():
-            return None
         case _:
             raise MalformedInput(
                 "this kind of network is not supported yet",
@@ -104,12 +103,15 @@ def prepare(
             value=scenario.pipeline.stages,
             expected=f"at most {resources.cores}",
         )
-    network = read_network(loaded)
-    if network is None:
+    splits: SplitReport | None = None
+    notes: tuple[str, ...] = ()
+    network: Network | None = None
+    if isinstance(target, GraphSource):
+        graph = target.compute_graph(loaded)
+    elif isinstance(scenario.network, ExplicitNetwork):
         graph = _explicit(loaded)
-        splits: SplitReport | None = None
-        notes: tuple[str, ...] = ()
     else:
+        network = read_network(loaded)
         if resources.array is None:
             raise MalformedInput(
                 "this target has no weight slots to lower a network onto",
@@ -140,6 +142,8 @@ def prepare(
     if oversized:
         return explain(oversized[0], resources)
     costs = target.costs(graph)
+    if isinstance(target, CostAuditor):
+        target.audit_costs(graph)
     return Prepared(
         Problem(graph, costs, resources), network, splits, (*notes, *costs.notes)
     )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from raptor_cp.graph.splitting import SplitReport
     from raptor_cp.infeasibility import Infeasibility
     from raptor_cp.models.certificate import Certificate
+    from raptor_cp.models.latency_bound import LatencyCertificate
     from raptor_cp.pipeline.beam import Candidate, SearchResult
     from raptor_cp.pipeline.selection import Selection
     from raptor_cp.scenario import LoadedScenario
@@ -56,7 +57,7 @@ class ScheduleResult:
     reason: str
     schedule: Schedule | None = None
     cost: RealizedCost | None = None
-    certificate: Certificate | None = None
+    certificate: Certificate | LatencyCertificate | None = None
     infeasibility: Infeasibility | None = None
     search: SearchResult | None = None
     selection: Selection | None = None

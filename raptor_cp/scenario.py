@@ -260,7 +260,7 @@ class Pipeline(Model):
 class Latency(Model):
     """Latency mode: the list scheduler."""
 
-    method: Literal["peft", "heft"] = "peft"
+    method: Literal["peft", "heft", "cp-sat"] = "peft"
 
 
 class Lowering(Model):

@@ -12,6 +12,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import InternalError, MalformedInput
+from raptor_cp.latency_run import run_latency
 from raptor_cp.phases import Phases
 from raptor_cp.pipeline.beam import Observer, SearchResult, refine
 from raptor_cp.pipeline.budgets import StagePacking, with_idle_cores
@@ -88,6 +89,8 @@ def schedule(
             infeasibility=prepared,
             phases=phases.to_dict(),
         )
+    if loaded.scenario.mode == "latency":
+        return run_latency(loaded, target, prepared, watch, phases)
     return _PipelineRun(loaded, target, prepared, watch, phases).run()
 
 

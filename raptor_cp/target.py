@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.graph.work import Work
     from raptor_cp.realization.plan import ExecutionPlan
+    from raptor_cp.scenario import LoadedScenario
 
 IntArray = NDArray[np.int64]
 
@@ -243,4 +244,30 @@ class SchedulingTarget(Protocol):
 
     def estimate_realized_schedule_cost(self, plan: ExecutionPlan) -> RealizedCost:
         """Cost evidence of one realized schedule; reads the plan, changes nothing."""
+        ...
+
+
+@runtime_checkable
+class GraphSource(Protocol):
+    """A target that makes the compute graph of its own kinds of network."""
+
+    def compute_graph(self, loaded: LoadedScenario) -> ComputeGraph:
+        """The graph of a scenario.
+
+        Raises:
+            MalformedInput: a network that it does not run.
+        """
+        ...
+
+
+@runtime_checkable
+class CostAuditor(Protocol):
+    """A target whose task costs have a part that can be recomputed."""
+
+    def audit_costs(self, graph: ComputeGraph) -> None:
+        """Recompute it.
+
+        Raises:
+            InternalError: a cost is not what its definition gives.
+        """
         ...

@@ -21,11 +21,15 @@ from raptor_cp.targets.pe.commands import PeCommand
 from raptor_cp.targets.pe.cost_model import CompositeTooLarge
 from raptor_cp.targets.pe.kernel import replay
 from raptor_cp.targets.pe.op_log import Issue, OpLog, Wait
+from raptor_cp.targets.pe.workload import compute_graph
 from raptor_cp.units import ceil_div, checked_ns
 
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.graph.work import Work
+    from raptor_cp.realization.plan import ExecutionPlan
+    from raptor_cp.scenario import LoadedScenario
+    from raptor_cp.target import RealizedCost
     from raptor_cp.targets.pe.timeline import ElementCost
     from raptor_cp.targets.pe.topology import PeAttributes, PeTopology, Rate
 
@@ -78,6 +82,27 @@ class PeTarget:
             local_memory_bytes=min(e.capacity_bytes for e in elements),
         )
         self._known: dict[tuple[OpLog, int], ElementCost] = {}
+
+    def compute_graph(self, loaded: LoadedScenario) -> ComputeGraph:
+        """Tasks of a kernel, or of command lists.
+
+        Raises:
+            MalformedInput: another kind of network, or a composite above the cap.
+        """
+        return compute_graph(loaded, self.topology.elements[0])
+
+    def estimate_realized_schedule_cost(self, plan: ExecutionPlan) -> RealizedCost:
+        """Transfers take their link's time, shared memory serves in order."""
+        from raptor_cp.realization.cost import realized_cost
+        from raptor_cp.realization.events import extract_events
+        from raptor_cp.realization.neutral_events import NeutralTimes
+
+        times = NeutralTimes(plan.schedule.problem)
+        return realized_cost(plan, lambda realized: extract_events(realized, times))
+
+    def audit_costs(self, graph: ComputeGraph) -> None:
+        """See :func:`check_task_costs`."""
+        check_task_costs(self, graph)
 
     def resources(self) -> Resources:
         """Elements as cores; their links, DMA and local memory."""
