@@ -57,7 +57,7 @@ def periodic_document(
         "not_modelled": list(not_modelled),
     }
     if isinstance(analysis, Unavailable):
-        return {**head, **analysis.to_dict()}
+        return head | {"unavailable": analysis.reason}
     single = analysis.single_generation_ns
     span = analysis.within_generation_span_ns
     return head | {
