@@ -97,7 +97,7 @@ def _core_work(plan: ExecutionPlan) -> list[dict[str, int]]:
 def _recurrence(analysis: PeriodicAnalysis) -> dict[str, object]:
     found = analysis.recurrence
     if not isinstance(found, CycleRatio):
-        return found.to_dict()
+        return dict(found.to_dict())
     document: dict[str, object] = {
         "interval_ns": ns_for_json(found.ratio_ns),
         "upper_ns": ns_for_json(found.upper_ns),
