@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from fractions import Fraction
@@ -15,7 +16,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from raptor_cp.cli.periodic import periodic
-from raptor_cp.errors import Unresolved
+from raptor_cp.errors import MalformedInput, Unresolved
 from raptor_cp.periodic.queue_engine import (
     Execution,
     Stop,
@@ -28,6 +29,7 @@ from raptor_cp.periodic.unavailable import Unavailable
 from raptor_cp.targets.pim.artifact import (
     CoreProgram,
     Program,
+    make_program,
     read_program,
     write_program,
 )
@@ -38,12 +40,9 @@ from raptor_cp.targets.pim.diagnostic import (
     WaitSemantics,
     diagnose,
 )
+from raptor_cp.targets.pim.event_types import EventOptions, InstructionEvents
 from raptor_cp.targets.pim.free_running import FreeRunningEstimate
-from raptor_cp.targets.pim.instruction_events import (
-    EventOptions,
-    InstructionEvents,
-    build_events,
-)
+from raptor_cp.targets.pim.instruction_events import build_events
 from raptor_cp.targets.pim.instruction_scan import scan_core
 from raptor_cp.targets.pim.isa import RECORD, VECTOR, Opcode
 from raptor_cp.targets.pim.timing import PimTiming
@@ -434,6 +433,31 @@ def test_diagnosis_is_deterministic_and_form_independent(
         return json.dumps(result.to_dict())
 
     assert report(program) == report(read_program(tmp_path / "folder"))
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_fuzzed_programs_never_crash(
+    tmp_path_factory: pytest.TempPathFactory, chip: PimConfig, data: st.DataObject
+) -> None:
+    program = as_program(tmp_path_factory.mktemp("p"), random_program(17, steps=40))
+    streams = {core.core: core.records.copy() for core in program.cores}
+    for _ in range(data.draw(st.integers(1, 6))):
+        records = streams[data.draw(st.sampled_from(sorted(streams)))]
+        raw = records.view(np.uint8).reshape(-1)
+        bit = data.draw(st.integers(0, 8 * len(raw) - 1))
+        raw[bit // 8] ^= 1 << bit % 8
+    groups = {core.core: core.array_groups for core in program.cores}
+    with contextlib.suppress(MalformedInput):
+        changed = make_program(
+            {core: (groups[core], records) for core, records in streams.items()},
+            program.core_count,
+        )
+        for semantics in WaitSemantics:
+            options = DiagnosticOptions(
+                memory_controller=True, wait_semantics=semantics
+            )
+            json.dumps(diagnose(changed, chip, options).to_dict(), allow_nan=False)
 
 
 class TestCommand:

@@ -17,7 +17,8 @@ from raptor_cp.periodic.unavailable import Unavailable
 from raptor_cp.targets.pim.artifact import read_program
 from raptor_cp.targets.pim.config import PimConfig, load_config
 from raptor_cp.targets.pim.config_writer import write_simulator_config
-from raptor_cp.targets.pim.instruction_events import EventOptions, build_events
+from raptor_cp.targets.pim.event_types import EventOptions
+from raptor_cp.targets.pim.instruction_events import build_events
 from raptor_cp.targets.pim.timing import PimTiming
 from tests.pim_programs import random_program
 

@@ -24,15 +24,12 @@ from raptor_cp.periodic.dependency_order import (
 from raptor_cp.periodic.queue_engine import TieOrder, execute, time_range_fault
 from raptor_cp.periodic.unavailable import Unavailable, ns_for_json
 from raptor_cp.targets.pim.artifact import check_chip
+from raptor_cp.targets.pim.event_types import EventOptions, InstructionEvents
 from raptor_cp.targets.pim.free_running import (
     FreeRunningEstimate,
     measure_free_running,
 )
-from raptor_cp.targets.pim.instruction_events import (
-    EventOptions,
-    InstructionEvents,
-    build_events,
-)
+from raptor_cp.targets.pim.instruction_events import build_events
 from raptor_cp.targets.pim.signal_checks import first_unordered
 from raptor_cp.targets.pim.timing import PimTiming
 
@@ -366,9 +363,7 @@ def _unmodelled(
     if not options.issue:
         notes.append("instruction issue and retirement (switched off)")
     if timing.period_ns != 1:
-        notes.append(
-            "clock phase of commits that follow a message: the least delay is taken"
-        )
+        notes.append("clock phase of commits after queueing: the least delay is taken")
     if events.softmax:
         notes.append(
             f"{events.softmax} vsoftmax instructions: no timed work and no energy"

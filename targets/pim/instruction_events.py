@@ -19,12 +19,15 @@ SYNC    ``signal``                 arrival at the waiting core
 WAIT    ``wait*``                  commit of the wait
 ======  =========================  ============================================
 
+With a clock slower than 1 ns commits wait for its next edge.  Starts lie on edges, so
+an end is a known time after one: SEND and RECV then get an event of their own for the
+commit (``sent*``, ``received*``) that takes the rounded time from either start.
+
 plus ``entry`` and ``exit`` of every core, which a distance-one edge joins.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +35,11 @@ import numpy as np
 from raptor_cp.errors import Unresolved
 from raptor_cp.periodic.event_graph import Access, EventGraph
 from raptor_cp.targets.pim import timing_arrays as arrays
+from raptor_cp.targets.pim.event_types import (
+    EventOptions,
+    InstructionEvents,
+    SignalGroup,
+)
 from raptor_cp.targets.pim.instruction_scan import CoreScan, Item, scan_core
 from raptor_cp.targets.pim.isa import EVENT_REGISTERS
 
@@ -44,6 +52,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
+__all__ = ["EventOptions", "InstructionEvents", "SignalGroup", "build_events"]
+
 MEMORY_SERVER = "global memory"
 KINDS = (
     "entry",
@@ -55,6 +65,8 @@ KINDS = (
     "permission",
     "signal",
     "wait",
+    "sent",
+    "received",
 )
 _KIND = {name: index for index, name in enumerate(KINDS)}
 _FIRST_KIND = {
@@ -67,70 +79,6 @@ _FIRST_KIND = {
     Item.SYNC: "signal",
     Item.WAIT: "wait",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class EventOptions:
-    """What the graph models.
-
-    Attributes:
-        network_queues: messages wait for the core's switch.
-        issue: scalar slots and retirement delays cost time.
-        memory_controller: every global request is a node of a FIFO server;
-            otherwise requests are counted and their service is a fixed delay.
-    """
-
-    network_queues: bool = True
-    issue: bool = True
-    memory_controller: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SignalGroup:
-    """Waits and signals of one event register, in order.
-
-    Attributes:
-        core, register: where the register is.
-        waits: event of each wait.
-        signals: per wait, the events of the signals that it consumes.
-        sources: distinct cores that signal it.
-    """
-
-    core: int
-    register: int
-    waits: tuple[int, ...]
-    signals: tuple[tuple[int, ...], ...]
-    sources: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InstructionEvents:
-    """A program as an event graph, with the counts that stand beside it.
-
-    Attributes:
-        graph: the events; one completion (``exit``) per core.
-        cores: ids of the cores that have instructions.
-        exit_event: event of each core's last commit, in the order of ``cores``.
-        instructions, work_ns, requests: per core.
-        memory_service_ns: serialized service of one generation.
-        energy_pj: dynamic energy of one generation.
-        groups: event registers whose waits have signals.
-        softmax: vsoftmax instructions, which have no timed work.
-        endless_cores: cores whose last instruction has no unit: in latency mode
-            the simulator never reports them finished.
-    """
-
-    graph: EventGraph
-    cores: tuple[int, ...]
-    exit_event: Ints
-    instructions: int
-    work_ns: Ints
-    requests: int
-    memory_service_ns: int
-    energy_pj: float
-    groups: tuple[SignalGroup, ...]
-    softmax: int
-    endless_cores: tuple[int, ...]
 
 
 def build_events(
@@ -174,6 +122,8 @@ class _Assembly:
 
     def events(self) -> InstructionEvents:
         """Build everything; see the module."""
+        # Commits after a message need rounding to edges of their own.
+        self._rounded = self._options.issue and self._timing.period_ns > 1
         self._match_transfers()
         self._price_messages()
         self._find_earlier_messages()
@@ -251,6 +201,8 @@ class _Assembly:
         else:
             self._silent = memory & ~self._must_queue
         count = np.where(self._silent, 0, 1) + (self._kind == Item.SEND)
+        if self._rounded:
+            count += self._is(Item.SEND, Item.RECV)
         self._first = np.cumsum(count) - count
         self._events = int(count.sum())
 
@@ -300,10 +252,12 @@ class _Assembly:
         sends, receives = self._sends, self._receives
         self._send_read = arrays.local_read_ns(timing, self._size[sends])
         write = arrays.local_write_ns(timing, self._size[receives])
-        after[sends], after[receives] = self._send_read, write
-        if issue:
-            after[sends] += arrays.retire_ns(timing, self._send_read)
-            after[receives] += arrays.retire_ns(timing, write)
+        self._receive_write = write
+        if not self._rounded:
+            after[sends], after[receives] = self._send_read, write
+            if issue:
+                after[sends] += arrays.retire_ns(timing, self._send_read)
+                after[receives] += arrays.retire_ns(timing, write)
         energy += timing.local.read_energy_pj * float(
             arrays.ceil_div_array(self._size[sends], timing.local.width).sum()
         )
@@ -311,6 +265,8 @@ class _Assembly:
             arrays.ceil_div_array(self._size[receives], timing.local.width).sum()
         )
         after[self._kind == Item.SYNC] = 3 * period if issue else period
+        total = int(service.sum(dtype=np.float64))
+        arrays.in_range(total >> 10, "the global memory's service")
         self._after, self._head, self._service = after, head, service
         self._energy += energy
 
@@ -330,6 +286,11 @@ class _Assembly:
         reference = self._first.copy()
         reference[self._sends] = self._first[self._receives]
         reference[self._receives] = self._first[self._sends] + 1
+        if self._rounded:
+            reference[self._sends] = self._first[self._sends] + 2
+            reference[self._receives] = self._first[self._receives] + 1
+        # An item starts ``start`` ns after the event ``from_event``.
+        self._from_event, self._start = reference[before], start
         travel = self._travel.copy()
         if not self._options.memory_controller:
             travel[self._is(Item.LD, Item.ST)] = 0
@@ -365,6 +326,32 @@ class _Assembly:
             # The sender's switch is busy 1 ns longer than the READY travels.
             close = np.flatnonzero(answer + self._send_read < 1)
             self._edges(ready[close], ready[close] + 1, 1 + self._payload[close])
+        if self._rounded:
+            self._add_rounded_commits()
+
+    def _add_rounded_commits(self) -> None:
+        """Commits of transfers: from either start, rounded; at least the end."""
+        timing = self._timing
+        sends, receives = self._sends, self._receives
+        answer = self._travel[receives]
+        read, write = self._send_read, self._receive_write
+        sent, received = self._first[sends] + 2, self._first[receives] + 1
+        whole = answer + read + self._payload + write
+        for commit, execution, last in (
+            (sent, answer + read, read),
+            (received, whole, write),
+        ):
+            for start, lead in ((sends, self._travel[sends]), (receives, 0)):
+                occupied = arrays.occupancy_ns(
+                    timing, execution + lead, last, outside=True
+                )
+                self._edges(
+                    self._from_event[start], commit, self._start[start] + occupied
+                )
+        self._edges(self._first[receives], sent, read + arrays.retire_ns(timing, read))
+        self._edges(
+            self._first[sends] + 1, received, write + arrays.retire_ns(timing, write)
+        )
 
     def _add_signal_edges(self) -> tuple[SignalGroup, ...]:
         """Each WAIT joins the signals that it consumes, distance zero."""
@@ -394,6 +381,15 @@ class _Assembly:
             self._first[consumer],
             np.full(len(consumer), delay, dtype=np.int64),
         )
+        if self._rounded:
+            occupied = arrays.occupancy_ns(
+                self._timing, self._travel[signals], late=True
+            )
+            self._edges(
+                self._from_event[signals],
+                self._first[consumer],
+                self._start[signals] + occupied,
+            )
         return tuple(groups)
 
     def _group(self, key: int, waits: Ints, signals: Ints) -> SignalGroup:
@@ -453,6 +449,14 @@ class _Assembly:
         payload = self._first[self._sends] + 1
         core[payload] = self._core[self._sends]
         kind[payload] = _KIND["payload"]
+        if self._rounded:
+            for items, offset, name in (
+                (self._sends, 2, "sent"),
+                (self._receives, 1, "received"),
+            ):
+                commit = self._first[items] + offset
+                core[commit] = self._core[items]
+                kind[commit] = _KIND[name]
         link, labels = self._links(payload)
         start = np.zeros(self._events, dtype=np.int64)
         entries = self._first[self._kind == Item.ENTRY]

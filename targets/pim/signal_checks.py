@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from raptor_cp.periodic.event_graph import EventGraph
-    from raptor_cp.targets.pim.instruction_events import SignalGroup
+    from raptor_cp.targets.pim.event_types import SignalGroup
 
     Ints = NDArray[np.int64]
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 #: Ticks per beat, cycle or chunk stay below this, so that int64 products of
 #: 32-bit sizes hold.
 _MAX_RATE = 2**24
+#: Ticks per ns, so that MAX_NS in ticks still fits int64.
+_MAX_SCALE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +112,12 @@ class PimTiming:
             config.global_memory.period_ns.denominator,
             matrix.period_ns.denominator,
         )
-        if scale > _MAX_RATE:
+        if scale > _MAX_SCALE:
             raise MalformedInput(
                 "the memory and matrix periods have no common time step",
                 where=config.name,
                 value=scale,
-                expected=f"at most {_MAX_RATE} steps a ns",
+                expected=f"at most {_MAX_SCALE} steps a ns",
             )
         reasons = []
         if core.rob_size != 1:
