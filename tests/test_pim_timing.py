@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -31,6 +32,7 @@ def reference() -> PimTiming:
     return PimTiming.from_config(load_config(SHARED / "lat.json"))
 
 
+@functools.cache
 def with_period(period: Fraction | int) -> PimTiming:
     config = load_config("arch-a")
     return PimTiming.from_config(
