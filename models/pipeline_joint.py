@@ -249,25 +249,37 @@ class _JointSearch:
                 bottom = middle + 1
 
     def _close(self, low: int) -> int:
-        """Bisect with the solver from both sides; returns the proved lower bound."""
-        blocked: int | None = None  # least threshold that stayed UNKNOWN
-        just_below = True
+        """Bisect with the solver from both sides; returns the proved lower bound.
+
+        ``open_low`` to ``open_high`` are thresholds that stayed UNKNOWN: bisection
+        goes on below them for the lower bound, above them for the upper bound.
+        """
+        open_low: int | None = None
+        open_high = 0
+        turn = 0
         while low < self._objective():
+            turn += 1
             top = self._objective() - 1
-            if blocked is None:
-                target = top if just_below else (low + top) // 2
-                just_below = not just_below
-            else:  # raise the proved side below what stayed open
-                if low >= blocked:
-                    break
-                target = (low + blocked - 1) // 2
+            if open_low is not None and open_low > top:
+                open_low = None  # a better schedule made it irrelevant
+            if open_low is None:
+                target = top if turn % 2 else (low + top) // 2
+            elif open_high < top and (turn % 2 or low >= open_low):
+                target = (open_high + 1 + top) // 2
+            elif low < open_low:
+                target = (low + open_low - 1) // 2
+            else:
+                break
             verdict = self.decide(target, ask=True)
             if verdict is Verdict.INFEASIBLE:
-                low = target + 1
+                low = max(low, target + 1)
             elif verdict is Verdict.UNKNOWN:
                 if self.budget.remaining <= 0:
                     break
-                blocked = target
+                open_high = target if open_low is None else max(open_high, target)
+                open_low = target if open_low is None else min(open_low, target)
+            if open_low is not None and low > open_low:
+                open_low = low if low <= open_high else None
         return low
 
     # One decision

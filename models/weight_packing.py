@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 #: Cliques are only searched for among so many kinds (pairs of sets are compared).
 _CLIQUE_LIMIT = 400
+#: Pattern models: with few patterns they are asked first, with many not at all.
+_FEW_PATTERNS = 300
+_MOST_PATTERNS = 1_200
 #: The representatives model has a Boolean for each pair of kinds.
 _REPRESENTATIVES_LIMIT = 160
 
@@ -568,10 +571,15 @@ class _Portfolio:
     def steps(self) -> Iterator[_Step]:
         """The plan; shares of the limit, what is left over goes to later steps."""
         light = replace(self.base, light_presolve=True)
-        if self.patterns is not None:
-            yield _Step("patterns", self.base, 0.2)
+        # Without the full linearization pattern models stay open for seconds.
+        full = replace(self.base, linearization_level=2)
+        columns = 0 if self.patterns is None else len(self.patterns.patterns)
+        if 0 < columns <= _FEW_PATTERNS:
+            yield _Step("patterns", full, 0.4)
         yield _Step("first-fit", replace(light.single(), fixed_search=True), 0.1)
-        yield _Step("counts", replace(self.base, linearization_level=2), 0.3)
+        yield _Step("counts", full, 0.3)
+        if _FEW_PATTERNS < columns <= _MOST_PATTERNS:
+            yield _Step("patterns", full, 0.4)
         limited = self.instance.load_limit_ns is not None
         if not limited and self.kinds.count <= _REPRESENTATIVES_LIMIT:
             yield _Step("representatives", self.base, 0.3)
