@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -10,7 +12,6 @@ import numpy as np
 import pytest
 
 from raptor_cp.periodic.analysis import OrderAnalysis, analyse
-from raptor_cp.periodic.queue_engine import TieOrder
 from raptor_cp.realization import events as events_module
 from raptor_cp.realization.events import KINDS, PlanEvents
 from raptor_cp.realization.plan import (
@@ -28,9 +29,16 @@ from raptor_cp.realization.realize import realize
 from raptor_cp.schedule import Problem, Schedule
 from raptor_cp.static_evaluation import evaluate
 from raptor_cp.target import TaskCosts
-from raptor_cp.targets.pim.artifact import Program, make_program
+from raptor_cp.targets.pim.artifact import (
+    Program,
+    ProgramForm,
+    make_program,
+    write_program,
+)
 from raptor_cp.targets.pim.config import PimConfig, load_config
-from raptor_cp.targets.pim.instruction_events import EventOptions, build_events
+from raptor_cp.targets.pim.config_writer import write_simulator_config
+from raptor_cp.targets.pim.event_types import EventOptions
+from raptor_cp.targets.pim.instruction_events import build_events
 from raptor_cp.targets.pim.isa import RECORD, Opcode
 from raptor_cp.targets.pim.plan_events import (
     MEMORY_SLOTS,
@@ -44,6 +52,7 @@ from tests.instances import random_graph, random_placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -162,6 +171,30 @@ def test_same_intervals_as_the_instruction_diagnostic(
             assert found <= max(other_intervals) * Fraction(101, 100)
 
 
+@pytest.mark.parametrize("policy", list(Policy))
+def test_the_simulator_runs_the_plan_at_the_estimated_rate(
+    chip: PimTarget, pimsim: Path, tmp_path: Path, policy: Policy
+) -> None:
+    for seed in range(4):
+        plan = realize(schedule_on(chip, seed), policy)
+        cost = chip.estimate_realized_schedule_cost(plan)
+        assert cost.larger_ns is not None
+        program = tmp_path / f"{seed}.json"
+        write_program(program_of(plan), program, ProgramForm.JSON)
+        until = max(0.1, 200 * cost.larger_ns / 1e6)
+        config = write_simulator_config(
+            chip.config, tmp_path, sim_mode=0, sim_time_ms=until
+        )
+        done = subprocess.run(
+            [pimsim, program, config], capture_output=True, text=True, timeout=300
+        )
+        rounds = [int(n) for n in re.findall(r"rounds:\s+(\d+) samples", done.stdout)]
+        expected = until * 1e6 / cost.larger_ns
+        # Filling the pipeline costs about a round for each stage.
+        stages = len(plan.schedule.placement.stages)
+        assert expected * 0.99 - stages <= min(rounds) <= expected * 1.01 + 1
+
+
 def test_at_most_two_recurrence_edges_a_core(chip: PimTarget) -> None:
     for seed in range(10):
         plan = realize(schedule_on(chip, seed))
@@ -235,7 +268,3 @@ def test_other_reorder_buffers_are_unavailable(chip: PimTarget) -> None:
     found = plan_events(realize(schedule_on(chip, 0)), PimTarget(config).timing)
     assert isinstance(found, Unavailable)
     assert "rob_size is 4" in found.reason
-
-
-def test_tie_orders_exist() -> None:
-    assert [t.value for t in TieOrder] == ["event-index", "reversed"]

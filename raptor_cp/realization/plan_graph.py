@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from raptor_cp.realization.plan import Load, Receive, Send, Signal, Store, Wait
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from raptor_cp.realization.plan import ExecutionPlan, Item
 
 Ints = NDArray[np.int32]
@@ -104,20 +106,20 @@ class PlanItems:
     def of(cls, plan: ExecutionPlan) -> PlanItems:
         """Sort the items of a plan by kind; runs are left out."""
         found = cls()
+        keep: dict[type, Callable[[tuple[Place, Any]], None]] = {
+            Load: found.loads.append,
+            Store: found.stores.append,
+            Send: found.ends.append,
+            Receive: found.ends.append,
+            Signal: found.signals.append,
+            Wait: found.waits.append,
+        }
         for text in plan.cores:
             core = text.core
             for position, item in enumerate(text.items):
-                place = (core, position)
-                if isinstance(item, Load):
-                    found.loads.append((place, item))
-                elif isinstance(item, Store):
-                    found.stores.append((place, item))
-                elif isinstance(item, Send | Receive):
-                    found.ends.append((place, item))
-                elif isinstance(item, Signal):
-                    found.signals.append((place, item))
-                elif isinstance(item, Wait):
-                    found.waits.append((place, item))
+                add = keep.get(type(item))
+                if add is not None:
+                    add(((core, position), item))
         return found
 
 
