@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,9 @@ from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.validation import violations
 from raptor_cp.verdict import Verdict
 from tests.instances import costs_of, generator, mesh_resources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def tight_problem(seed: int) -> Problem:
@@ -50,7 +55,7 @@ def tight_problem(seed: int) -> Problem:
     return Problem(graph, costs_of(graph), mesh_resources(cores, capacity))
 
 
-def made_of(sets: list[tuple[int, ...]], slots: list[int], cores: int) -> Problem:
+def made_of(sets: Sequence[tuple[int, ...]], slots: list[int], cores: int) -> Problem:
     """Independent tasks of 10 ns with given weight sets on cores of 10 slots."""
     weights = tuple(ResidentWeight(f"w{n}", s, 0) for n, s in enumerate(slots))
     tasks = tuple(
