@@ -66,7 +66,7 @@ class HeftScheduler(ListScheduler):
         fixed = sum(handshake[p][q] for p, q in away)
         each = sum(unit[p][q] for p, q in away)
         known: dict[int, int] = {0: 0}
-        for size in set(costs.succ_bytes.tolist()):
+        for size in sorted(set(costs.succ_bytes.tolist())):
             if size:
                 units = -(-size // costs.link_width)
                 ends = -(-size // costs.endpoint_width) * costs.endpoint_ns
