@@ -1,17 +1,69 @@
-"""Realize a candidate and ask its target what it costs (spec, steps 4 to 6)."""
+"""Realize a candidate and ask its target what it costs (spec, steps 4 to 6).
+
+A schedule can be realized in several forms: direct transfers in the order of a
+blocking or of an overlapping list schedule, cross-stage results through memory or
+sent directly.  The form that a scenario fixes is tried first; a further form counts
+as a further queue evaluation and is tried only where the first has no proved
+interval, or where the scenario leaves the choice to queue costs (``cross_stage:
+auto``).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from raptor_cp.realization.plan import CrossStage, Policy
+from raptor_cp.realization.plan import CrossStage, OrderRule, Policy
 from raptor_cp.realization.realize import realize
 
 if TYPE_CHECKING:
     from raptor_cp.phases import Phases
+    from raptor_cp.pipeline.search_budget import Counter
+    from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import Pipeline
     from raptor_cp.schedule import Schedule
     from raptor_cp.target import RealizedCost, SchedulingTarget
+
+
+@dataclass(frozen=True, slots=True)
+class PlanForm:
+    """How a schedule is realized."""
+
+    policy: Policy
+    cross_stage: CrossStage
+    order: OrderRule
+
+    @property
+    def name(self) -> str:
+        """As reports print it: ``double-buffer/memory/blocking``."""
+        return f"{self.policy}/{self.cross_stage}/{self.order}"
+
+    @classmethod
+    def named(cls, name: str) -> PlanForm:
+        """The form of a name."""
+        policy, cross_stage, order = name.split("/")
+        return cls(Policy(policy), CrossStage(cross_stage), OrderRule(order))
+
+    def realize(self, schedule: Schedule) -> ExecutionPlan:
+        """An independent plan of the schedule in this form."""
+        return realize(schedule, self.policy, self.cross_stage, self.order)
+
+
+def plan_forms(pipeline: Pipeline) -> tuple[tuple[PlanForm, ...], ...]:
+    """Alternatives of a scenario; inside each, forms to fall back to, in order."""
+    policy = Policy(pipeline.synchronization)
+    ways = (
+        (CrossStage.MEMORY, CrossStage.DIRECT)
+        if pipeline.cross_stage == "auto"
+        else (CrossStage(pipeline.cross_stage),)
+    )
+    return tuple(
+        tuple(
+            PlanForm(policy, way, order)
+            for order in (OrderRule.BLOCKING, OrderRule.OVERLAPPING)
+        )
+        for way in ways
+    )
 
 
 def realized_cost(
@@ -19,15 +71,36 @@ def realized_cost(
     target: SchedulingTarget,
     pipeline: Pipeline,
     phases: Phases,
+    further: Counter | None = None,
 ) -> RealizedCost:
-    """Cost of an independent realization; the plan is released afterwards."""
-    with phases.timed("realization"):
-        plan = realize(
-            schedule,
-            Policy(pipeline.synchronization),
-            CrossStage.DIRECT
-            if pipeline.cross_stage == "direct"
-            else CrossStage.MEMORY,
-        )
-    with phases.timed("queue analysis"):
-        return target.estimate_realized_schedule_cost(plan)
+    """Cost of independent realizations; the plans are released afterwards.
+
+    Args:
+        schedule: the candidate; its first form is paid for already.
+        target: prices plans.
+        pipeline: synchronisation and cross-stage form of the scenario.
+        phases: where time is counted.
+        further: budget of queue evaluations for further forms; without one, or with
+            none left, the first form alone decides.
+
+    Returns:
+        The best eligible cost, or the first one when none is eligible.
+    """
+    found: list[RealizedCost] = []
+    for alternative in plan_forms(pipeline):
+        for form in alternative:
+            if found:
+                if further is None or further.left == 0:
+                    break
+                further.take()
+            with phases.timed("realization"):
+                plan = form.realize(schedule)
+            with phases.timed("queue analysis"):
+                cost = target.estimate_realized_schedule_cost(plan)
+            found.append(replace(cost, form=form.name))
+            if cost.eligible:
+                break
+    eligible = [cost for cost in found if cost.eligible]
+    if not eligible:
+        return found[0]
+    return min(eligible, key=lambda cost: cost.larger_ns or 0)

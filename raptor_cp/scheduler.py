@@ -168,7 +168,11 @@ class _PipelineRun:
             if self.scenario.search.timing == "static":
                 return static_cost(schedule)
             return realized_cost(
-                schedule, self.target, self.scenario.pipeline, self.phases
+                schedule,
+                self.target,
+                self.scenario.pipeline,
+                self.phases,
+                self.budget.queue_evaluations,
             )
 
     def _placed(

@@ -187,6 +187,7 @@ class RealizedCost:
         failures: reasons, one sentence each; empty when eligible.
         guidance: for the search; None when unknown.
         details: named integers for reports (visits, events, recurrence ns, ...).
+        form: how the schedule was realized; empty for a static estimate.
     """
 
     timing: str
@@ -197,6 +198,7 @@ class RealizedCost:
     failures: tuple[str, ...] = ()
     guidance: ProcessorGuidance | None = None
     details: tuple[tuple[str, int], ...] = field(default=())
+    form: str = ""
 
     @property
     def eligible(self) -> bool:

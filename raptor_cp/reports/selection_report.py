@@ -6,7 +6,7 @@ Schema ``raptor-cp/pipeline-selection/1``::
     stops      [{candidate, property, explanation}]
     budgets    {name: {used, limit}}
     candidates [{index, origin, parent, stages: [{groups, cores}], task_stage_runs:
-                 [[stage, first task, last task]], proxy_ns, timing, interval_ns,
+                 [[stage, first task, last task]], proxy_ns, timing, form, interval_ns,
                  alternative_ns, recurrence_proved, static_support, eligible,
                  failures, unavailable, details, static}]
     attempts   [{candidate, outcome}]
@@ -103,6 +103,7 @@ def _evidence(cost: RealizedCost | None) -> dict[str, object]:
             figures[name] = value
     return {
         "timing": cost.timing,
+        "form": cost.form,
         **figures,
         "recurrence_proved": cost.recurrence_proved,
         "static_support": cost.static_support,
