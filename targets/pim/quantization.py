@@ -141,11 +141,11 @@ def _numbers(
             isinstance(activation, Activation)
             and activation.function is Function.LEAKY_RELU
         ):
-            slope = _fixed(activation.alpha, slope_shift, output)
+            slope = fixed_point(activation.alpha, slope_shift, output)
     input_shifts: tuple[int, ...] = ()
     if operation.kind in (OpKind.ADD, OpKind.SUB):
         # Different scales of the operands: the second counts twice.
-        input_shifts = tuple(range(len(tensors))) if exact else (0,) * len(tensors)
+        input_shifts = (0, len(tensors) - 1) if exact else (0, 0)
     shift = _shift(network, operation, wide, output) if exact else 0
     return OperationNumbers(
         operation.name,
@@ -170,13 +170,13 @@ def _bounds(operation: Operation, bits: int) -> tuple[int, int]:
                 return 0, half - 1
             if activation.function is Function.CLIP:
                 return (
-                    _fixed(activation.alpha, bits - 4, bits),
-                    _fixed(activation.beta, bits - 4, bits),
+                    fixed_point(activation.alpha, bits - 4, bits),
+                    fixed_point(activation.beta, bits - 4, bits),
                 )
     return -half, half - 1
 
 
-def _fixed(value: float, fraction: int, bits: int) -> int:
+def fixed_point(value: float, fraction: int, bits: int) -> int:
     """``value`` in units of ``2^-fraction``, clamped to ``bits`` bits."""
     half = 1 << (bits - 1)
     scaled = value * 2.0**fraction
@@ -191,8 +191,8 @@ def _scalar(operation: Operation, shift: int, bits: int) -> int:
         return 0
     if operation.kind is OpKind.MUL:
         # Without a shift a factor below one half would erase everything.
-        return _fixed(attributes.scalar, shift, bits) or 1
-    return _fixed(attributes.scalar, bits - 4, bits)
+        return fixed_point(attributes.scalar, shift, bits) or 1
+    return fixed_point(attributes.scalar, bits - 4, bits)
 
 
 def _shift(network: Network, operation: Operation, wide: int, output: int) -> int:
@@ -219,7 +219,7 @@ def _shift(network: Network, operation: Operation, wide: int, output: int) -> in
     elif isinstance(attributes, ScaleAttributes):
         shift = output - 2
     elif operation.kind in (OpKind.ADD, OpKind.SUB):
-        shift = len(shapes)
+        shift = 1
     elif (
         isinstance(attributes, PoolAttributes)
         and attributes.function is PoolFunction.AVERAGE
