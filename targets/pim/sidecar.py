@@ -104,7 +104,7 @@ class OperationNumbers:
         """``M`` of an average over ``count`` elements; 1 without wide sums."""
         if not self.exact:
             return 1
-        return (2**self.shift + count // 2) // count
+        return ((1 << self.shift) + count // 2) // count
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ def table_function(name: str, values: Ints, bits: int) -> Ints:
     """
     x = values.astype(np.float64) / 2.0 ** (bits - 4)
     y = np.tanh(x) if name == "vtanh" else 1 / (1 + np.exp(-x))
-    return np.rint(y * (2 ** (bits - 1) - 1)).astype(np.int64)
+    return np.asarray(np.rint(y * (2 ** (bits - 1) - 1)), np.int64)
 
 
 def softmax(values: Ints, bits: int) -> Ints:
@@ -303,7 +303,7 @@ def softmax(values: Ints, bits: int) -> Ints:
     x = values.astype(np.float64) / 2.0 ** (bits - 4)
     e = np.exp(x - x.max(axis=-1, keepdims=True))
     y = e / e.sum(axis=-1, keepdims=True)
-    return np.rint(y * (2 ** (bits - 1) - 1)).astype(np.int64)
+    return np.asarray(np.rint(y * (2 ** (bits - 1) - 1)), np.int64)
 
 
 _ARRAYS = ("weights", "biases", "scales", "tensors", "patterns")

@@ -1,0 +1,260 @@
+"""What a core holds of every tensor, and where an element of it lies.
+
+A *block* is a dense box of a tensor in local memory: rows, columns, channels
+innermost.  Boxes that tasks read are merged while they overlap or follow each other.
+A *source* brings elements: a load, a receive, a task of the core itself.  Its elements
+go straight into a block whose columns and channels are the source's own; otherwise the
+source gets a block of its own, and copies take what is read from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raptor_cp.errors import InternalError
+from raptor_cp.graph.work import Box
+from raptor_cp.targets.pim.emission import Text, fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A dense box of ``tensor``, ``element`` bytes each, live in [first, last]."""
+
+    tensor: str
+    box: Box
+    element: int
+    first: int
+    last: int
+    address: int = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.box.elements * self.element
+
+    @property
+    def column_stride(self) -> int:
+        """Bytes from one column to the next."""
+        return self.box.shape[2] * self.element
+
+    @property
+    def row_stride(self) -> int:
+        """Bytes from one row to the next."""
+        return self.box.shape[1] * self.column_stride
+
+    def at(self, row: int, column: int = 0, channel: int = 0) -> int:
+        """Address of an element; outside the box it is extrapolated."""
+        box = self.box
+        return (
+            self.address
+            + (row - box.row_start) * self.row_stride
+            + (column - box.column_start) * self.column_stride
+            + (channel - box.channel_start) * self.element
+        )
+
+    def holds(self, row: int, like: Box) -> bool:
+        """True if the block has row ``row`` of the columns and channels of a box."""
+        box = self.box
+        return (
+            box.row_start <= row < box.row_stop
+            and box.column_start <= like.column_start
+            and like.column_stop <= box.column_stop
+            and box.channel_start <= like.channel_start
+            and like.channel_stop <= box.channel_stop
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """Elements of a box that arrive at ``step``; ``block`` is where."""
+
+    tensor: str
+    box: Box
+    element: int
+    step: int
+    block: Block | None = None
+    copies: list[Block] = field(default_factory=list)
+
+    @property
+    def place(self) -> Block:
+        """The block, once storage is planned."""
+        if self.block is None:
+            raise InternalError(f"{self.tensor}: a source without storage")
+        return self.block
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A box that a task reads at ``step``."""
+
+    tensor: str
+    box: Box
+    element: int
+    step: int
+
+
+def plan_blocks(
+    demands: Sequence[Demand], sources: Sequence[Source]
+) -> dict[str, list[Block]]:
+    """Blocks by tensor; gives every source its block and its copies.
+
+    The lives of blocks cover their sources and demands; what reads a block besides
+    (sends, stores) has to extend them.
+    """
+    read: dict[str, list[Block]] = {}
+    for demand in demands:
+        block = Block(
+            demand.tensor, demand.box, demand.element, demand.step, demand.step
+        )
+        read.setdefault(demand.tensor, []).append(block)
+    blocks = {tensor: _merged(group) for tensor, group in read.items()}
+    for source in sources:
+        group = blocks.setdefault(source.tensor, [])
+        met = [b for b in group if b.box.intersect(source.box) is not None]
+        if all(_same_spans(b.box, source.box) for b in met):
+            box = source.box
+            last = source.step
+            first = source.step
+            for block in met:
+                box = _hull(box, block.box)
+                last, first = max(last, block.last), min(first, block.first)
+                group.remove(block)
+            group.append(Block(source.tensor, box, source.element, first, last))
+    # Growing blocks swallow each other: look the final ones up only now.
+    for source in sources:
+        group = blocks[source.tensor]
+        met = [b for b in group if b.box.intersect(source.box) is not None]
+        inside = [b for b in met if b.box.contains(source.box)]
+        if len(met) == 1 and inside and _same_spans(met[0].box, source.box):
+            source.block = met[0]
+        else:
+            source.block = Block(
+                source.tensor, source.box, source.element, source.step, source.step
+            )
+            source.copies = met
+        for block in met:
+            block.first = min(block.first, source.step)
+    for source in sources:
+        if source.copies:
+            blocks[source.tensor].append(source.place)
+    return blocks
+
+
+def _merged(blocks: list[Block]) -> list[Block]:
+    result: list[Block] = []
+    pending = sorted(blocks, key=lambda b: b.box)
+    while pending:
+        block = pending.pop(0)
+        for index, other in enumerate(result):
+            if _touching(block.box, other.box):
+                del result[index]
+                other.box = _hull(block.box, other.box)
+                other.first = min(other.first, block.first)
+                other.last = max(other.last, block.last)
+                pending.insert(0, other)
+                break
+        else:
+            result.append(block)
+    return result
+
+
+def _touching(one: Box, other: Box) -> bool:
+    return (
+        one.row_start <= other.row_stop
+        and other.row_start <= one.row_stop
+        and one.column_start < other.column_stop
+        and other.column_start < one.column_stop
+        and one.channel_start < other.channel_stop
+        and other.channel_start < one.channel_stop
+    )
+
+
+def _hull(one: Box, other: Box) -> Box:
+    return Box(
+        min(one.row_start, other.row_start),
+        max(one.row_stop, other.row_stop),
+        min(one.column_start, other.column_start),
+        max(one.column_stop, other.column_stop),
+        min(one.channel_start, other.channel_start),
+        max(one.channel_stop, other.channel_stop),
+    )
+
+
+def _same_spans(one: Box, other: Box) -> bool:
+    return one.bounds[2:] == other.bounds[2:]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """Contiguous pieces of a box, all of one size in bytes.
+
+    ``rows``, ``columns``, ``channels``: first element of each piece.
+    """
+
+    rows: Ints
+    columns: Ints
+    channels: Ints
+    size: int
+
+    @property
+    def count(self) -> int:
+        """Number of pieces."""
+        return self.rows.size
+
+
+def pieces_of(box: Box, element: int, frames: Sequence[Box]) -> Pieces:
+    """Longest pieces of ``box`` that are contiguous inside all of ``frames``."""
+    runs = max(box.runs_within(frame) for frame in frames)
+    rows, columns, channels = box.shape
+    if runs == 1:
+        at_row, at_column = np.array([box.row_start]), np.array([box.column_start])
+        size = box.elements
+    elif runs == rows and columns > 1:
+        at_row = np.arange(box.row_start, box.row_stop)
+        at_column = np.full(rows, box.column_start)
+        size = columns * channels
+    else:
+        at_row = np.repeat(np.arange(box.row_start, box.row_stop), columns)
+        at_column = np.tile(np.arange(box.column_start, box.column_stop), rows)
+        size = channels
+    where = np.full(at_row.size, box.channel_start)
+    return Pieces(
+        at_row.astype(np.int64),
+        at_column.astype(np.int64),
+        where.astype(np.int64),
+        size * element,
+    )
+
+
+def addresses_in(block: Block, pieces: Pieces) -> Ints:
+    """Address of each piece in a block that holds them."""
+    box = block.box
+    return np.asarray(
+        block.address
+        + (pieces.rows - box.row_start) * block.row_stride
+        + (pieces.columns - box.column_start) * block.column_stride
+        + (pieces.channels - box.channel_start) * block.element,
+        np.int64,
+    )
+
+
+def copy_box(box: Box, source: Block, target: Block) -> Text:
+    """Copies of a box from one block to another."""
+    pieces = pieces_of(box, source.element, (source.box, target.box))
+    text = Text(pieces.count)
+    text.copy(
+        fixed(addresses_in(target, pieces)),
+        fixed(addresses_in(source, pieces)),
+        pieces.size,
+    )
+    return text

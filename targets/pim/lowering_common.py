@@ -1,0 +1,314 @@
+"""What every operation's lowering shares: its needs, its places, requantisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raptor_cp.errors import InternalError
+from raptor_cp.network.attributes import Activation, Function
+from raptor_cp.targets.pim.emission import NO_SYMBOL, Ref, Template, Text
+from raptor_cp.targets.pim.isa import Opcode
+from raptor_cp.units import ceil_div
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from numpy.typing import NDArray
+
+    from raptor_cp.graph.work import Box, SliceWork
+    from raptor_cp.targets.pim.codegen_storage import Block
+    from raptor_cp.targets.pim.matrix_costs import Machine
+    from raptor_cp.targets.pim.sidecar import OperationNumbers
+
+    Ints = NDArray[np.int64]
+    Records = NDArray[np.void]
+
+#: Functions of finished elements that have an emitted sequence.
+EMITTED_FUNCTIONS = frozenset(
+    {Function.RELU, Function.CLIP, Function.SIGMOID, Function.TANH}
+)
+
+
+class NotEmitted(Exception):
+    """Code generation has no sequence for this operation (not an error)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantVector:
+    """``elements`` elements of ``width`` bytes: ``values``, repeated.
+
+    Attributes:
+        pattern: names the values: equal names, equal values.
+        loaded: read from global memory each round when constants are not resident.
+    """
+
+    pattern: str
+    values: Ints
+    elements: int
+    width: int
+    loaded: bool = False
+
+
+@dataclass(slots=True)
+class Needs:
+    """Scratch bytes and constants of one task, by name."""
+
+    scratch: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, ConstantVector] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Operand:
+    """One input of a task as it lies in local memory.
+
+    Attributes:
+        blocks: where its elements can be.
+        like: columns and channels of the root tensor that the task reads.
+        shift: root coordinates of the operand's element (0, 0, 0).
+        flat: the operand's own (rows, columns, channels) when it is a view that keeps
+            memory order; None when its coordinates are the root's, shifted.
+    """
+
+    blocks: list[Block]
+    like: Box
+    shift: tuple[int, int, int] = (0, 0, 0)
+    flat: tuple[int, int, int] | None = None
+    root: tuple[int, int, int] = (1, 1, 1)
+
+    def block(self, row: int) -> Block:
+        """The block that has root row ``row``."""
+        for block in self.blocks:
+            if block.holds(row, self.like):
+                return block
+        raise InternalError(f"row {row} of {self.blocks[0].tensor} is nowhere")
+
+    @property
+    def first(self) -> Block:
+        """The block with the first root row."""
+        return self.block(self.like.row_start)
+
+    @property
+    def element(self) -> int:
+        """Bytes of an element."""
+        return self.first.element
+
+    @property
+    def column_stride(self) -> int:
+        """Bytes from column to column."""
+        if self.flat is not None:
+            return self.flat[2] * self.element
+        return self.first.column_stride
+
+    def row(self, row: int) -> int:
+        """Address of element (row, 0, 0), extrapolated where it is not stored.
+
+        Raises:
+            NotEmitted: rows lie in blocks of different widths.
+        """
+        if self.flat is not None:
+            return self._flat_origin() + row * self.flat[1] * self.column_stride
+        block = self.block(row + self.shift[0])
+        if block.column_stride != self.first.column_stride:
+            raise NotEmitted(f"{block.tensor} is stored in pieces of unequal width")
+        return block.at(row + self.shift[0], self.shift[1], self.shift[2])
+
+    def _flat_origin(self) -> int:
+        block, (_, columns, channels) = self.first, self.root
+        box = block.box
+        whole = box.shape[1:] == (columns, channels)
+        if not whole and (
+            box.shape[0] > 1 or (box.shape[1] > 1 and box.shape[2] != channels)
+        ):
+            raise NotEmitted(f"{block.tensor} does not lie in one piece")
+        start = (box.row_start * columns + box.column_start) * channels
+        return block.address - (start + box.channel_start) * block.element
+
+    def dense(self, columns: int, channels: int) -> bool:
+        """True if a row of so many columns and channels is one piece."""
+        return columns == 1 or self.column_stride == channels * self.element
+
+    def dense_rows(self, rows: tuple[int, int], columns: int, channels: int) -> bool:
+        """True if several such rows follow each other in one block."""
+        if not self.dense(columns, channels):
+            return False
+        if self.flat is not None or rows[1] - rows[0] == 1:
+            return True
+        block = self.block(rows[0] + self.shift[0])
+        last = rows[1] - 1 + self.shift[0]
+        return (
+            block.box.row_stop > last
+            and block.row_stride == columns * channels * self.element
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Places:
+    """Everything that has an address or a number when a task is emitted."""
+
+    work: SliceWork
+    numbers: OperationNumbers
+    machine: Machine
+    inputs: list[Operand]
+    out: Block
+    scratch: dict[str, int]
+    constants: dict[str, int]
+    bounds: dict[int, int]
+    group_base: int
+    templates: dict[Hashable, Template]
+
+    @property
+    def narrow(self) -> int:
+        """Bits of a finished element."""
+        return self.work.output_bits
+
+    @property
+    def wide(self) -> int:
+        """Bits of a partial sum."""
+        return max(self.work.accumulator_bits, self.work.output_bits)
+
+    def out_row(self, row: int) -> int:
+        """Address of a row of the task's output."""
+        box = self.work.output
+        return self.out.at(row, box.column_start, box.channel_start)
+
+
+def width(bits: int) -> int:
+    """Bytes of an element."""
+    return ceil_div(bits, 8)
+
+
+def aligned(size: int) -> int:
+    """Rounded up to 8 bytes."""
+    return -(-size // 8) * 8
+
+
+def repeated(pattern: str, value: int, elements: int, bits: int) -> ConstantVector:
+    """One value everywhere."""
+    return ConstantVector(pattern, np.array([value], np.int64), elements, width(bits))
+
+
+def is_rectified(activation: Activation | None) -> bool:
+    """The lower bound is zero by ``vrelu``."""
+    return activation is not None and (
+        activation.function is Function.RELU
+        or (activation.function is Function.CLIP and activation.alpha == 0)
+    )
+
+
+def finish_needs(
+    needs: Needs,
+    work: SliceWork,
+    numbers: OperationNumbers,
+    length: int,
+    bias: ConstantVector | None,
+) -> None:
+    """Constants of :func:`finish` on vectors of ``length`` elements."""
+    wide, narrow = max(work.accumulator_bits, work.output_bits), work.output_bits
+    if wide > narrow:
+        rounding = (1 << numbers.shift) >> 1
+        if bias is None:
+            bias = repeated(f"value:{rounding}", rounding, length, wide)
+        needs.constants["shift"] = repeated(
+            f"value:{numbers.shift}", numbers.shift, length, wide
+        )
+    if bias is not None:
+        needs.constants["bias"] = bias
+
+
+def bias_vector(
+    values: Ints, work: SliceWork, numbers: OperationNumbers, length: int
+) -> ConstantVector:
+    """Bias (and rounding constant) of the task's channels, along a vector."""
+    wide, narrow = max(work.accumulator_bits, work.output_bits), work.output_bits
+    rounding = (1 << numbers.shift) >> 1 if wide > narrow else 0
+    box = work.output
+    own = values[box.channel_start : box.channel_stop] + rounding
+    name = f"bias:{numbers.name}:{box.channel_start}:{box.channel_stop}"
+    return ConstantVector(name, own, length, width(wide), loaded=True)
+
+
+Step = tuple[Opcode, Ref | int]
+
+
+def finish(
+    text: Text,
+    places: Places,
+    accumulator: Ref,
+    out: Ref,
+    length: int,
+    bias: Ref | None,
+    shift: Ref | None,
+) -> bool:
+    """Partial sums to finished elements; False if nothing was to be done.
+
+    The accumulator is overwritten.
+    """
+    operation, narrow, wide = places.work.operation, places.narrow, places.wide
+    activation = operation.activation
+    if wide == narrow:
+        steps: list[Step] = []
+        if bias is not None:
+            steps.append((Opcode.VVADD, bias))
+        steps += function_steps(places, activation)
+        text.widths(narrow, narrow)
+        run_steps(text, steps, accumulator, accumulator, out, length)
+        return bool(steps)
+    if bias is None or shift is None:
+        raise InternalError(f"{operation.name}: no constants to requantise with")
+    text.widths(wide, wide)
+    text.vector(Opcode.VVADD, accumulator, accumulator, bias, length=length)
+    text.vector(Opcode.VVSRA, accumulator, accumulator, shift, length=length)
+    if is_rectified(activation):
+        text.vector(Opcode.VRELU, accumulator, accumulator, length=length)
+    else:
+        register = places.bounds[places.numbers.lower]
+        text.vector(Opcode.VRSL, accumulator, accumulator, register, length=length)
+    text.widths(wide, narrow)
+    register = places.bounds[places.numbers.upper]
+    text.vector(Opcode.VRSU, out, accumulator, register, length=length)
+    bounded = is_rectified(activation) or (
+        activation is not None and activation.function is Function.CLIP
+    )
+    if activation is not None and not bounded:
+        text.widths(narrow, narrow)
+        run_steps(text, function_steps(places, activation), out, out, out, length)
+    return True
+
+
+def function_steps(places: Places, activation: Activation | None) -> list[Step]:
+    """Instructions of a function of finished elements."""
+    if activation is None:
+        return []
+    numbers, bounds = places.numbers, places.bounds
+    match activation.function:
+        case Function.RELU:
+            return [(Opcode.VRELU, 0)]
+        case Function.CLIP:
+            return [
+                (Opcode.VRSL, bounds[numbers.lower]),
+                (Opcode.VRSU, bounds[numbers.upper]),
+            ]
+        case Function.SIGMOID:
+            return [(Opcode.VSIGM, 0)]
+        case Function.TANH:
+            return [(Opcode.VTANH, 0)]
+        case other:
+            raise NotEmitted(f"function {other.value}")
+
+
+def run_steps(
+    text: Text, steps: list[Step], source: Ref, between: Ref, out: Ref, length: int
+) -> None:
+    """A chain of vector instructions; the last one writes ``out``."""
+    for number, (opcode, second) in enumerate(steps):
+        target = out if number == len(steps) - 1 else between
+        text.vector(opcode, target, source, second, length=length)
+        source = target
+
+
+def known(value: int | Ints) -> Ref:
+    """An address without a symbol."""
+    return Ref(NO_SYMBOL, value)
