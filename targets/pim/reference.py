@@ -261,12 +261,12 @@ class _Evaluation:
         if bias and operation.name in self.quantization.biases:
             sums = sums + self.quantization.biases[operation.name]
         if not numbers.exact:
-            value = wrapped(sums, numbers.output_bits)
-            return self._functions(operation, numbers, value)
+            narrow = wrapped(sums, numbers.output_bits)
+            return self._functions(operation, numbers, narrow)
         rounding = 1 << (numbers.shift - 1) if numbers.shift else 0
         wide = wrapped(sums + rounding, numbers.accumulator_bits)
         shifted = wide >> numbers.shift
-        value: Ints = np.clip(shifted, numbers.lower, numbers.upper)
+        value = np.asarray(np.clip(shifted, numbers.lower, numbers.upper), np.int64)
         fused = operation.activation
         if fused is not None and fused.function in (Function.RELU, Function.CLIP):
             return value
