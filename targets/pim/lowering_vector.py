@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raptor_cp.network.attributes import (
+    BINARY_KINDS,
     Activation,
     ElementwiseAttributes,
     OpKind,
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Records = NDArray[np.void]
 
+#: Kinds that this module emits.
+VECTOR_KINDS = frozenset(
+    {*BINARY_KINDS, OpKind.SCALE, OpKind.POOL, OpKind.REDUCE, OpKind.ACTIVATION}
+)
 OUT, FIRST_INPUT = 0, 1  #: symbols of row templates
 
 

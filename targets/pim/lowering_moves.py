@@ -1,0 +1,330 @@
+"""Operations that move elements: concat, transpose, slice, gather, pad, resize.
+
+Softmax is here too: its operand is materialised by copies, and the native program has
+one ``vsoftmax`` for each position (the simulator's copy leaves it out).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raptor_cp.graph.axes import box_ranges
+from raptor_cp.graph.projection import needed_boxes
+from raptor_cp.graph.work import Box
+from raptor_cp.network.attributes import (
+    ConcatAttributes,
+    GatherAttributes,
+    PadAttributes,
+    ResizeAttributes,
+    SliceAttributes,
+    SoftmaxAttributes,
+    TransposeAttributes,
+)
+from raptor_cp.network.operations import Tensor
+from raptor_cp.targets.pim.codegen_storage import pieces_of
+from raptor_cp.targets.pim.emission import Text
+from raptor_cp.targets.pim.isa import Opcode
+from raptor_cp.targets.pim.lowering_common import (
+    Needs,
+    NotEmitted,
+    Operand,
+    Places,
+    known,
+    width,
+)
+from raptor_cp.targets.pim.lowering_vector import emit_function
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from raptor_cp.graph.work import SliceWork
+
+    Ints = NDArray[np.int64]
+    Records = NDArray[np.void]
+    Coordinates = tuple[Ints, Ints, Ints]
+
+
+def move_needs(work: SliceWork) -> Needs:
+    """Nothing but a sequence.
+
+    Raises:
+        NotEmitted: there is none.
+    """
+    attributes = work.operation.attributes
+    match attributes:
+        case ConcatAttributes() | TransposeAttributes() | SliceAttributes():
+            pass
+        case GatherAttributes() if attributes.indices is not None:
+            pass
+        case PadAttributes() if attributes.mode == "constant" and not attributes.value:
+            pass
+        case ResizeAttributes() if attributes.mode == "nearest":
+            pass
+        case SoftmaxAttributes() if not attributes.log:
+            if _memory_axes(len(work.output_shape))[-1] != attributes.axis:
+                raise NotEmitted("a softmax along another axis than the innermost")
+        case _:
+            raise NotEmitted(work.operation.kind.value)
+    return Needs()
+
+
+def emit_move_task(places: Places) -> list[Records]:
+    """All instructions of a task."""
+    attributes = places.work.operation.attributes
+    if isinstance(attributes, ConcatAttributes):
+        found = _emit_concat(places, attributes)
+    elif isinstance(attributes, PadAttributes):
+        found = _emit_pad(places, attributes)
+    elif isinstance(attributes, SoftmaxAttributes):
+        found = _emit_softmax(places)
+    else:
+        found = _emit_mapped(places)
+    return found + emit_function(places)
+
+
+def _addresses(operand: Operand, at: Coordinates) -> Ints:
+    """Addresses of elements of an operand."""
+    rows, columns, channels = at
+    distinct, index = np.unique(rows, return_inverse=True)
+    starts = np.array([operand.row(int(row)) for row in distinct], np.int64)
+    return np.asarray(
+        starts[index.reshape(-1)]
+        + columns * operand.column_stride
+        + channels * operand.element,
+        np.int64,
+    )
+
+
+def _copies(target: Ints, source: Ints, size: int) -> Records:
+    text = Text(target.size)
+    text.copy(known(target), known(source), size)
+    return text.records()
+
+
+def _copy_box(
+    places: Places, operand: Operand, box: Box, shift: tuple[int, int, int]
+) -> Records:
+    """``box`` of an operand to the output, ``shift`` further."""
+    work = places.work
+    target = _moved(box, shift)
+    frames = [places.out.box]
+    if operand.flat is None:
+        # One row after the other where they do not lie in one block.
+        for block in operand.blocks:
+            own = _moved(
+                block.box,
+                [s - o for s, o in zip(shift, operand.shift, strict=True)],
+            )
+            if own.contains(target):
+                frames.append(own)
+                break
+        else:
+            raise NotEmitted("an operand in several blocks")
+    pieces = pieces_of(target, width(work.output_bits), frames)
+    out = places.out
+    targets = (
+        out.address
+        + (pieces.rows - out.box.row_start) * out.row_stride
+        + (pieces.columns - out.box.column_start) * out.column_stride
+        + (pieces.channels - out.box.channel_start) * out.element
+    )
+    sources = _addresses(
+        operand,
+        (
+            pieces.rows - shift[0],
+            pieces.columns - shift[1],
+            pieces.channels - shift[2],
+        ),
+    )
+    return _copies(np.asarray(targets, np.int64), sources, pieces.size)
+
+
+def _moved(box: Box, shift: Sequence[int]) -> Box:
+    return Box(*(value + shift[i // 2] for i, value in enumerate(box.bounds)))
+
+
+def _needed(work: SliceWork, index: int) -> tuple[Box, ...]:
+    return needed_boxes(
+        work.operation, index, work.output, work.input_shapes, work.output_shape
+    )
+
+
+def _emit_concat(places: Places, attributes: ConcatAttributes) -> list[Records]:
+    work = places.work
+    found, before = [], 0
+    for index, shape in enumerate(work.input_shapes):
+        logical = [0] * len(shape)
+        logical[attributes.axis] = before
+        shift = _extent_coordinates(
+            tuple(np.array([value]) for value in logical), work.output_shape
+        )
+        for box in _needed(work, index):
+            found.append(
+                _copy_box(
+                    places,
+                    places.inputs[index],
+                    box,
+                    (int(shift[0][0]), int(shift[1][0]), int(shift[2][0])),
+                )
+            )
+        before += shape[attributes.axis]
+    return found
+
+
+def _emit_pad(places: Places, attributes: PadAttributes) -> list[Records]:
+    work = places.work
+    box = work.output
+    rows, columns, channels = box.shape
+    text = Text(rows)
+    starts = [places.out_row(row) for row in range(box.row_start, box.row_stop)]
+    size = columns * channels * width(work.output_bits)
+    text.fill(known(np.array(starts, np.int64)), size)
+    found = [text.records()]
+    shift = _extent_coordinates(
+        tuple(np.array([value]) for value in attributes.before), work.output_shape
+    )
+    for needed in _needed(work, 0):
+        found.append(
+            _copy_box(
+                places,
+                places.inputs[0],
+                needed,
+                (int(shift[0][0]), int(shift[1][0]), int(shift[2][0])),
+            )
+        )
+    return found
+
+
+def _emit_softmax(places: Places) -> list[Records]:
+    work = places.work
+    box = work.output
+    rows, columns, channels = box.shape
+    text = Text(rows)
+    size = columns * channels * width(work.output_bits)
+    operand = places.inputs[0]
+    if not operand.dense(columns, channels):
+        raise NotEmitted("an operand that does not lie in one piece")
+    span = range(box.row_start, box.row_stop)
+    targets = np.array([places.out_row(row) for row in span], np.int64)
+    offset = box.channel_start * operand.element
+    sources = np.array([operand.row(row) + offset for row in span], np.int64)
+    text.widths(work.input_bits, work.output_bits)
+    text.copy(known(targets), known(sources), size)
+    positions = np.arange(rows * columns, dtype=np.int64)
+    step = channels * width(work.output_bits)
+    exponent = Text(rows * columns)
+    at = known(targets[positions // columns] + positions % columns * step)
+    exponent.vector(Opcode.VSOFTMAX, at, at, length=channels)
+    return [text.records(), exponent.records()]
+
+
+# -- index maps ------------------------------------------------------------------
+
+
+def _memory_axes(rank: int) -> list[int]:
+    """Logical axes from the outermost to the innermost in memory."""
+    if rank <= 3:
+        return list(range(rank))
+    return [rank - 2, rank - 1, *range(1, rank - 2)]
+
+
+def _logical(at: Coordinates, shape: tuple[int, ...]) -> tuple[Ints, ...]:
+    """Logical indices of elements given by (row, column, channel)."""
+    rows, columns, channels = at
+    zero = np.zeros_like(rows)
+    rank = len(shape)
+    if rank == 1:
+        return (channels,)
+    if rank == 2:
+        return (rows, channels)
+    if rank == 3:
+        return (zero, rows, channels)
+    inner = np.unravel_index(channels, shape[1:-2])
+    return (zero, *(np.asarray(axis, np.int64) for axis in inner), rows, columns)
+
+
+def _extent_coordinates(index: tuple[Ints, ...], shape: tuple[int, ...]) -> Coordinates:
+    """(row, column, channel) of elements given by logical indices."""
+    zero = np.zeros_like(index[0])
+    rank = len(shape)
+    if rank == 1:
+        return (zero, zero, index[0])
+    if rank == 2:
+        return (index[0], zero, index[1])
+    if rank == 3:
+        return (index[1], zero, index[2])
+    channels = zero
+    for axis, size in zip(index[1:-2], shape[1:-2], strict=True):
+        channels = channels * size + axis
+    return (index[-2], index[-1], channels)
+
+
+def _emit_mapped(places: Places) -> list[Records]:
+    """One copy for each run that stays contiguous."""
+    work, operand = places.work, places.inputs[0]
+    shape = work.input_shapes[0]
+    run = _run_length(work)
+    box = work.output
+    _, columns, channels = box.shape
+    flat = np.arange(0, box.elements, run, dtype=np.int64)
+    at = (
+        box.row_start + flat // (columns * channels),
+        box.column_start + flat // channels % columns,
+        box.channel_start + flat % channels,
+    )
+    source = _extent_coordinates(_sources(work, _logical(at, work.output_shape)), shape)
+    element = width(work.output_bits)
+    targets = places.out_row(box.row_start) + flat * element
+    return [_copies(targets, _addresses(operand, source), run * element)]
+
+
+def _run_length(work: SliceWork) -> int:
+    """Elements of one copy, as the cost model has it."""
+    attributes = work.operation.attributes
+    channels = work.output.shape[2]
+    shape = work.input_shapes[0]
+    if isinstance(attributes, TransposeAttributes):
+        run = 1
+        for axis in reversed(_memory_axes(len(attributes.permutation))):
+            if attributes.permutation[axis] != axis:
+                break
+            start, stop = box_ranges(work.output, work.output_shape)[axis]
+            run *= stop - start
+            if stop - start < shape[axis]:
+                break
+        return run
+    if isinstance(attributes, ResizeAttributes):
+        return channels
+    return 1 if channels < Tensor("x", shape).extent.channels else channels
+
+
+def _sources(work: SliceWork, index: tuple[Ints, ...]) -> tuple[Ints, ...]:
+    """Logical indices of the input for logical indices of the output."""
+    attributes, shape = work.operation.attributes, work.input_shapes[0]
+    found = list(index)
+    match attributes:
+        case TransposeAttributes():
+            for axis, source in enumerate(attributes.permutation):
+                found[source] = index[axis]
+        case SliceAttributes():
+            for axis, start, step in zip(
+                attributes.axes, attributes.starts, attributes.steps, strict=True
+            ):
+                found[axis] = start + index[axis] * step
+        case GatherAttributes() if attributes.indices is not None:
+            if attributes.drop_axis:
+                only = np.full_like(index[0], attributes.indices[0])
+                found.insert(attributes.axis, only)
+            else:
+                taken = np.array(attributes.indices, np.int64)
+                found[attributes.axis] = taken[index[attributes.axis]]
+        case ResizeAttributes():
+            for axis in (2, 3):
+                found[axis] = index[axis] * shape[axis] // work.output_shape[axis]
+        case _:
+            raise NotEmitted(work.operation.kind.value)
+    return tuple(found)
