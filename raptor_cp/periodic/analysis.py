@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from raptor_cp.periodic.attempts import OrderAnalysis, Part, analyse_parts
 from raptor_cp.periodic.cycle_ratio import CycleRatioAnswer, ratio_in_order
 from raptor_cp.periodic.dependency_order import (
     TokenFreeCycle,
@@ -19,79 +20,13 @@ from raptor_cp.periodic.dependency_order import (
     topological_order,
     within_generation_span_ns,
 )
-from raptor_cp.periodic.queue_engine import (
-    MAX_GENERATIONS,
-    Stop,
-    TieOrder,
-    TokenExecution,
-    Window,
-    WindowSearch,
-    event_limit,
-    execute,
-    time_range_fault,
-    within_agreement,
-)
-from raptor_cp.periodic.recurrence import RecurrenceProof, StateHistory
+from raptor_cp.periodic.queue_engine import TieOrder, execute, time_range_fault
 from raptor_cp.periodic.unavailable import Unavailable, ns_for_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from raptor_cp.periodic.event_graph import EventGraph
 
-
-@dataclass(frozen=True, slots=True)
-class OrderAnalysis:
-    """Queues and recurrence under one tie order.
-
-    Parts of the graph that nothing couples are run apart; the slowest one decides.
-
-    Attributes:
-        window: the spec's estimate from agreeing windows.
-        exact_interval_ns: interval of the proved recurrence, or why it is unproved.
-        proofs: one for each part if all are proved, else empty.
-        max_request_wait_ns: longest wait of a request, bootstrap included.
-        processed_events: all parts together, at most ``16 (V + E)``.
-        generations: most generations of one event, at most 64.
-        stored_bytes: stored states of the largest part.
-    """
-
-    order: TieOrder
-    window: Window | Unavailable
-    exact_interval_ns: Fraction | Unavailable
-    proofs: tuple[RecurrenceProof, ...]
-    max_request_wait_ns: int
-    processed_events: int
-    generations: int
-    stored_bytes: int
-
-    @property
-    def recurrence_established(self) -> bool:
-        """True when complete-state recurrence is proved for every part."""
-        return isinstance(self.exact_interval_ns, Fraction)
-
-    @property
-    def interval_ns(self) -> Fraction | Unavailable:
-        """The window mean; the exact interval where no windows agree."""
-        if isinstance(self.window, Window):
-            return self.window.interval_ns
-        if isinstance(self.exact_interval_ns, Fraction):
-            return self.exact_interval_ns
-        return self.window
-
-    def to_dict(self) -> dict[str, object]:
-        """The form used in JSON reports."""
-        return {
-            "tie_order": self.order.value,
-            "interval_ns": ns_for_json(self.interval_ns),
-            "window": self.window.to_dict(),
-            "exact_interval_ns": ns_for_json(self.exact_interval_ns),
-            "recurrence_established": self.recurrence_established,
-            "proofs": [proof.to_dict() for proof in self.proofs],
-            "max_request_wait_ns": self.max_request_wait_ns,
-            "processed_events": self.processed_events,
-            "generations": self.generations,
-        }
+__all__ = ["OrderAnalysis", "PeriodicAnalysis", "analyse", "analyse_order"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +120,8 @@ def analyse(graph: EventGraph) -> PeriodicAnalysis:
         recurrence = ratio_in_order(graph, order)
         fault = time_range_fault(graph, 1)
         span = fault or within_generation_span_ns(graph, order)
-        parts = coupled_parts(graph)
-        orders = [_analyse_order(parts, tie) for tie in TieOrder]
+        parts = tuple(Part.of(part) for part in coupled_parts(graph))
+        orders = [analyse_parts(parts, tie) for tie in TieOrder]
         single = _single_generation(graph)
     return PeriodicAnalysis(
         recurrence=recurrence,
@@ -204,120 +139,11 @@ def analyse(graph: EventGraph) -> PeriodicAnalysis:
 
 
 def analyse_order(graph: EventGraph, order: TieOrder) -> OrderAnalysis | Unavailable:
-    """Window estimate and recurrence proof under one tie order, from one execution.
+    """Window estimate and recurrence proof under one tie order.
 
-    A proof, where there is one, also guards the windows: a pair that agrees by
-    accident in a transient but lies more than one percent off the proved interval is
-    passed over.
+    See :mod:`raptor_cp.periodic.attempts`.
     """
-    return _analyse_order(coupled_parts(graph), order)
-
-
-def _analyse_order(
-    parts: Sequence[EventGraph], order: TieOrder
-) -> OrderAnalysis | Unavailable:
-    done: list[OrderAnalysis] = []
-    for part in parts:
-        answer = _analyse_part(part, order)
-        if isinstance(answer, Unavailable):
-            return answer
-        done.append(answer)
-    return done[0] if len(done) == 1 else _slowest(done, order)
-
-
-def _analyse_part(graph: EventGraph, order: TieOrder) -> OrderAnalysis | Unavailable:
-    fault = time_range_fault(graph, MAX_GENERATIONS)
-    if fault is not None:
-        return fault
-    run = TokenExecution(graph, order, event_limit=event_limit(graph))
-    history = StateHistory(run)
-    windows = WindowSearch(run)
-    proof: RecurrenceProof | None = None
-    window: Window | None = None
-    while True:
-        stop = run.advance()
-        exact = proof.interval_ns if proof is not None else None
-        if proof is None and stop is Stop.CHECKPOINT:
-            proof = history.observe()
-            if proof is not None:
-                exact = proof.interval_ns
-                if window and not within_agreement(window.interval_ns, exact):
-                    window = None
-        if window is None:
-            window = windows.search(exact)
-        if stop is not Stop.CHECKPOINT:
-            break
-        # All phases of the period have been tried once the search is beyond it.
-        if proof is not None and (
-            window is not None
-            or windows.next_generation
-            > proof.transient_generations + proof.period_generations
-        ):
-            break
-        if history.full and window is not None:
-            break
-    no_window = (
-        f"no two adjacent windows agree: {run.why(stop)}"
-        if stop is not Stop.CHECKPOINT
-        else "no windows agree within one percent of the proved interval"
-    )
-    return OrderAnalysis(
-        order=order,
-        window=window if window is not None else Unavailable(no_window),
-        exact_interval_ns=(
-            proof.interval_ns
-            if proof is not None
-            else Unavailable(history.why_unproved(stop))
-        ),
-        proofs=(proof,) if proof is not None else (),
-        max_request_wait_ns=run.max_request_wait_ns,
-        processed_events=run.processed_events,
-        generations=run.max_generations,
-        stored_bytes=history.stored_bytes,
-    )
-
-
-def _slowest(parts: Sequence[OrderAnalysis], order: TieOrder) -> OrderAnalysis:
-    """One answer for parts that run side by side."""
-    exact: Fraction | Unavailable = Fraction(0)
-    window: Window | Unavailable = Window(0, Fraction(0), ())
-    for part in parts:
-        exact = _larger(exact, part.exact_interval_ns)
-        if isinstance(window, Window):
-            if isinstance(part.window, Window):
-                window = _joined(window, part.window)
-            else:
-                window = part.window
-    proved = isinstance(exact, Fraction)
-    return OrderAnalysis(
-        order=order,
-        window=window,
-        exact_interval_ns=exact,
-        proofs=tuple(p for part in parts for p in part.proofs) if proved else (),
-        max_request_wait_ns=max(part.max_request_wait_ns for part in parts),
-        processed_events=sum(part.processed_events for part in parts),
-        generations=max(part.generations for part in parts),
-        stored_bytes=max(part.stored_bytes for part in parts),
-    )
-
-
-def _larger(
-    left: Fraction | Unavailable, right: Fraction | Unavailable
-) -> Fraction | Unavailable:
-    if isinstance(left, Unavailable) or isinstance(right, Unavailable):
-        return left if isinstance(left, Unavailable) else right
-    return max(left, right)
-
-
-def _joined(left: Window, right: Window) -> Window:
-    waits = dict(left.core_waits_ns)
-    for core, wait in right.core_waits_ns:
-        waits[core] = waits.get(core, 0) + wait
-    return Window(
-        first_generation=max(left.first_generation, right.first_generation),
-        interval_ns=max(left.interval_ns, right.interval_ns),
-        core_waits_ns=tuple(sorted(waits.items())),
-    )
+    return analyse_parts(tuple(Part.of(part) for part in coupled_parts(graph)), order)
 
 
 def _single_generation(graph: EventGraph) -> tuple[int, int] | Unavailable:

@@ -157,6 +157,8 @@ class TokenExecution:
             else graph.completion
         )
         self._event_limit = 2**62 if event_limit is None else event_limit
+        self._attempts = 1
+        self._seen_events = self._seen_generations = 0
         # A blocked event changes the contention that others see, so nothing after
         # it counts; without servers it changes nothing that is recorded.
         self._stop_when_blocked = event_limit is not None and graph.request_count > 0
@@ -259,19 +261,42 @@ class TokenExecution:
                     self._backwards,
                     self.reference,
                     self._stop_when_blocked,
-                    self._event_limit,
+                    self._attempts * self._event_limit,
                 )
             )
             if stop is not Stop.STORAGE_LIMIT or not self._enlarge():
                 return stop
 
+    @property
+    def attempt_events(self) -> int:
+        """Processed events since the start or the last :meth:`extend`."""
+        return self.processed_events - self._seen_events
+
+    @property
+    def attempt_generations(self) -> int:
+        """Most generations of one event since then."""
+        return self.max_generations - self._seen_generations
+
+    def extend(self) -> None:
+        """Allow as many events and generations once more, from where the run is.
+
+        Only after a stop at one of these limits, of an execution with servers: others
+        drop events that reach the generation limit.
+        """
+        self._attempts += 1
+        self._seen_events = self.processed_events
+        self._seen_generations = self.max_generations
+        self.meta[kernel.BLOCKED] = 0
+        self.core_wait_ns = _widened(self.core_wait_ns, self.generations, 0)
+        self.ready_ns = _widened(self.ready_ns, self.generations, -1)
+        self.finish_ns = _widened(self.finish_ns, self.generations, -1)
+
     def why(self, stop: Stop) -> str:
         """The limit behind a stop, as a reason without a final full stop."""
-        graph = self.graph
         if stop is Stop.EVENT_LIMIT:
             return (
                 f"{MAX_VISITS}(V+E) = {self._event_limit} processed events "
-                f"were not enough (V={graph.event_count}, E={graph.edge_count})"
+                "were not enough"
             )
         if stop is Stop.STORAGE_LIMIT:
             return "pending tokens need more storage than allowed"
@@ -410,6 +435,11 @@ def measure_queue(
         processed_events=run.processed_events,
         generations=run.max_generations,
     )
+
+
+def _widened(table: Int64Array, columns: int, fill: int) -> Int64Array:
+    more = np.full((len(table), columns), fill, np.int64)
+    return np.concatenate([table, more], axis=1)
 
 
 def _node_table(graph: EventGraph, recorded: Int32Array) -> Int64Array:

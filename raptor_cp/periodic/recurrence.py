@@ -13,6 +13,7 @@ States are found by a hash and compared in full: the hash proves nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,14 @@ MAX_STATE_BYTES = 256 * 2**20
 _STATE_OVERHEAD = 1024
 
 
+class Start(StrEnum):
+    """Where the attempt that proved a recurrence began, in the order of trying."""
+
+    COLD = "cold"  #: every edge holds its initial tokens, all available at time 0
+    CONTINUED = "continued"  #: the state in which the cold execution met its limits
+    PACED = "paced"  #: everything waits for the critical cycle
+
+
 @dataclass(frozen=True, slots=True)
 class RecurrenceProof:
     """The execution repeats: ``t(v, k + p) == t(v, k) + period_ns`` for every event
@@ -56,6 +65,8 @@ class RecurrenceProof:
     Attributes:
         transient_ns: time of the first of the two equal states.
         processed_events, stored_bytes: what the proof took.
+        start: generations and times are counted from the cold start, or, if this is
+            ``paced``, from the paced one.
     """
 
     order: TieOrder
@@ -65,6 +76,7 @@ class RecurrenceProof:
     period_ns: int
     processed_events: int
     stored_bytes: int
+    start: Start = Start.COLD
 
     @property
     def interval_ns(self) -> Fraction:
@@ -74,6 +86,7 @@ class RecurrenceProof:
     def to_dict(self) -> dict[str, object]:
         """The form used in JSON reports."""
         return {
+            "start": self.start.value,
             "transient_generations": self.transient_generations,
             "transient_ns": self.transient_ns,
             "period_generations": self.period_generations,
@@ -164,9 +177,14 @@ class StateHistory:
     """The states seen at the checkpoints of one execution."""
 
     def __init__(
-        self, run: TokenExecution, *, byte_limit: int = MAX_STATE_BYTES
+        self,
+        run: TokenExecution,
+        *,
+        byte_limit: int = MAX_STATE_BYTES,
+        start: Start = Start.COLD,
     ) -> None:
         self._run = run
+        self.start = start
         self._byte_limit = byte_limit
         self._states: dict[int, list[_State]] = {}
         # Before the last bootstrap offset has passed, states are not comparable.
@@ -195,6 +213,7 @@ class StateHistory:
                     period_ns=state.now_ns - earlier.now_ns,
                     processed_events=run.processed_events,
                     stored_bytes=self.stored_bytes,
+                    start=self.start,
                 )
         if self.stored_bytes + state.stored_bytes > self._byte_limit:
             self.full = True
