@@ -275,7 +275,7 @@ class CoreCode:
             ]
         return [
             Operand(
-                self.blocks[entry.root],
+                self.blocks[entry.root] if entry.boxes else [],
                 entry.hull,
                 entry.shift,
                 entry.flat,

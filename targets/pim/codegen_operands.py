@@ -39,7 +39,9 @@ class OperandMap:
 
     @property
     def hull(self) -> Box:
-        """Smallest box that holds all of them."""
+        """Smallest box that holds all of them; empty when nothing is read."""
+        if not self.boxes:
+            return Box(0, 0, 0, 0, 0, 0)
         return Box(
             min(b.row_start for b in self.boxes),
             max(b.row_stop for b in self.boxes),

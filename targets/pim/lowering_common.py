@@ -66,7 +66,8 @@ class Operand:
 
     Attributes:
         blocks: where its elements can be.
-        like: columns and channels of the root tensor that the task reads.
+        like: hull of what the task reads of the root tensor; nothing is read, and
+            there are no blocks, where all of a task's windows lie in the padding.
         shift: root coordinates of the operand's element (0, 0, 0).
         flat: the operand's own (rows, columns, channels) when it is a view that keeps
             memory order; None when its coordinates are the root's, shifted.
@@ -98,6 +99,8 @@ class Operand:
     @property
     def column_stride(self) -> int:
         """Bytes from column to column."""
+        if not self.blocks:
+            return 0
         if self.flat is not None:
             return self.flat[2] * self.element
         return self.first.column_stride
@@ -108,6 +111,8 @@ class Operand:
         Raises:
             NotEmitted: rows lie in blocks of different widths.
         """
+        if not self.blocks:
+            return 0
         if self.flat is not None:
             return self._flat_origin() + row * self.flat[1] * self.column_stride
         block = self.block(row + self.shift[0])

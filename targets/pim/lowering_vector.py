@@ -505,7 +505,8 @@ def _emit_pool(places: Places, attributes: PoolAttributes) -> list[Records]:
     out_bits = pool.bits if pool.average else work.output_bits
     for number, window in enumerate(pool.rows):
         text = Text()
-        text.widths(pool.bits, pool.bits)
+        if number == 0 or (pool.average and not lane):
+            text.widths(pool.bits, pool.bits)
         lines = [source_row(row) for row in window]
         if pool.along and len(window) > 1:
             start = first_column * stride
