@@ -1,0 +1,76 @@
+"""``raptor-cp verify``: does the program of a run compute its network?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raptor_cp.cli.options import Json, Quiet
+from raptor_cp.cli.running import console, print_json, reported
+
+RunFolder = Annotated[
+    Path,
+    typer.Argument(help="Run folder of schedule, with program/.", show_default=False),
+]
+Generations = Annotated[
+    int | None,
+    typer.Option(
+        "--generations",
+        min=1,
+        max=1000,
+        help="Rounds of each execution (default: every buffer is reused twice).",
+        show_default=False,
+    ),
+]
+Orders = Annotated[
+    int,
+    typer.Option(
+        "--orders",
+        min=1,
+        max=100,
+        help="Executions under different core orders: random, rising, falling, then "
+        "more of both kinds.",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of inputs and orders.")]
+
+
+@reported
+def verify(
+    run: RunFolder,
+    generations: Generations = None,
+    orders: Orders = 3,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Execute a run's program on integers and compare every output bit for bit.
+
+    Exit codes: 0 equal; 1 the program is wrong; 2 malformed input.
+    """
+    from raptor_cp.targets.pim.functional import core_orders, verify_run
+
+    result = verify_run(
+        run, generations=generations, orders=core_orders(orders, seed), seed=seed
+    )
+    if json:
+        print_json(result.to_dict())
+    screen = console(quiet=quiet)
+    executed = f"{len(result.orders)} core orders, {result.generations} rounds"
+    if result.equal:
+        screen.print(
+            f"{result.network}: equal ({result.compared} elements of "
+            f"{len(result.outputs)} outputs; {executed}; "
+            f"{result.instructions} instructions a round; accumulators "
+            f"{result.accumulators})",
+            markup=False,
+        )
+    else:
+        wrong = result.difference or result.fault
+        screen.print(f"{result.network}: NOT equal: {wrong}", markup=False)
+    if result.host_operations:
+        names = ", ".join(result.host_operations)
+        screen.print(f"host pseudo-operations: {names}", markup=False)
+    raise typer.Exit(0 if result.equal else 1)
