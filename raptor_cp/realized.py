@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import Pipeline
     from raptor_cp.schedule import Schedule
-    from raptor_cp.target import RealizedCost, SchedulingTarget
+    from raptor_cp.target import (
+        CompletionEstimator,
+        RealizedCompletion,
+        RealizedCost,
+        SchedulingTarget,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +109,29 @@ def realized_cost(
     if not eligible:
         return found[0]
     return min(eligible, key=lambda cost: cost.larger_ns or 0)
+
+
+def realized_completion(
+    schedule: Schedule, target: CompletionEstimator, phases: Phases
+) -> RealizedCompletion:
+    """Completion of one inference, realized in the better order of its transfers.
+
+    Args:
+        schedule: a schedule of latency mode: everything is sent directly.
+        target: times plans.
+        phases: where time is counted.
+
+    Returns:
+        The realization that completes earliest, the blocking order on a tie; the
+        first one when none has a completion.
+    """
+    found: list[RealizedCompletion] = []
+    for order in (OrderRule.BLOCKING, OrderRule.OVERLAPPING):
+        form = PlanForm(Policy.DOUBLE_BUFFER, CrossStage.DIRECT, order)
+        with phases.timed("realization"):
+            plan = form.realize(schedule)
+        with phases.timed("queue completion"):
+            completion = target.estimate_completion(plan)
+        found.append(replace(completion, form=form.name))
+    timed = [c for c in found if c.larger_ns is not None]
+    return min(timed, key=lambda c: c.larger_ns or 0) if timed else found[0]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from raptor_cp.pipeline.selection import Selection
     from raptor_cp.scenario import LoadedScenario
     from raptor_cp.schedule import Schedule
-    from raptor_cp.target import RealizedCost
+    from raptor_cp.target import RealizedCompletion, RealizedCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ class ScheduleResult:
         phases: seconds by phase; the only part that differs between equal runs.
         solver: records of all solves.
         joint_static_ns: static objective of the solver's own answer.
+        completion: one inference on the queues (latency mode); None when the queues
+            were not asked.
     """
 
     loaded: LoadedScenario
@@ -66,6 +68,7 @@ class ScheduleResult:
     phases: dict[str, float] = field(default_factory=dict)
     solver: tuple[dict[str, object], ...] = ()
     joint_static_ns: int | None = None
+    completion: RealizedCompletion | None = None
 
     @property
     def interval_ns(self) -> int | None:
@@ -78,8 +81,26 @@ class ScheduleResult:
 
     @property
     def latency_ns(self) -> int | None:
-        """Completion of one inference (ns)."""
+        """Completion of one inference (ns).
+
+        In latency mode on the queues, the larger tie order, when they were asked and
+        have an answer; otherwise the evaluator's, in which nothing queues.
+        """
+        if self.completion is not None and self.completion.larger_ns is not None:
+            return self.completion.larger_ns
+        return self.static_latency_ns
+
+    @property
+    def static_latency_ns(self) -> int | None:
+        """Completion (ns) by the evaluator: what the certificate of latency bounds."""
         return None if self.schedule is None else self.schedule.summary.completion_ns
+
+    @property
+    def timing(self) -> str | None:
+        """``queue`` or ``static``: where the figures of the run are from."""
+        if self.completion is not None:
+            return "static" if self.completion.larger_ns is None else "queue"
+        return None if self.cost is None else self.cost.timing
 
     @property
     def chosen(self) -> Candidate | None:
@@ -166,9 +187,13 @@ class ScheduleResult:
             "scenario": self.loaded.scenario.name,
             "verdict": self.verdict,
             "reason": self.reason,
-            "timing": None if self.cost is None else self.cost.timing,
+            "timing": self.timing,
             "interval_ns": self.interval_ns,
             "latency_ns": self.latency_ns,
+            "static_latency_ns": self.static_latency_ns,
+            "queue_completion": None
+            if self.completion is None
+            else self.completion.to_dict(),
             "stages": len(stages),
             "cores_used": None
             if self.schedule is None

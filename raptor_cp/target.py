@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from raptor_cp.graph.crossbars import MatrixArray as MatrixArray  # noqa: TC001
 from raptor_cp.units import ceil_div
-from raptor_cp.verdict import Unavailable as Unavailable  # noqa: TC001
+from raptor_cp.verdict import Unavailable as Unavailable
 
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
@@ -219,6 +219,62 @@ class RealizedCost:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class RealizedCompletion:
+    """When one inference alone is done, by the queues of a realized schedule.
+
+    Attributes:
+        event_index_ns: completion (ns) from a cold start under the event-index tie
+            order, or why there is none.
+        reversed_ns: the same under the reversed tie order.
+        static_support: the plan has only forms the backend can lower.
+        failures: faults of the plan, one sentence each.
+        details: named integers for reports.
+        form: how the schedule was realized.
+    """
+
+    event_index_ns: int | Unavailable
+    reversed_ns: int | Unavailable
+    static_support: bool = True
+    failures: tuple[str, ...] = ()
+    details: tuple[tuple[str, int], ...] = ()
+    form: str = ""
+
+    @property
+    def larger_ns(self) -> int | None:
+        """The larger of both tie orders (ns); None when one is unavailable."""
+        if isinstance(self.event_index_ns, int) and isinstance(self.reversed_ns, int):
+            return max(self.event_index_ns, self.reversed_ns)
+        return None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no figure; empty when there is one."""
+        for figure in (self.event_index_ns, self.reversed_ns):
+            if isinstance(figure, Unavailable):
+                return "; ".join((figure.reason, *self.failures))
+        return ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data for reports."""
+        figures = {
+            "event_index_ns": self.event_index_ns,
+            "reversed_ns": self.reversed_ns,
+        }
+        return {
+            "timing": "queue",
+            **{
+                name: {"unavailable": figure.reason}
+                if isinstance(figure, Unavailable)
+                else figure
+                for name, figure in figures.items()
+            },
+            "form": self.form,
+            "failures": list(self.failures),
+            "details": dict(self.details),
+        }
+
+
 @runtime_checkable
 class SchedulingTarget(Protocol):
     """A chip, as the scheduler sees it.  Implementations register by entry point."""
@@ -259,6 +315,18 @@ class GraphSource(Protocol):
         Raises:
             MalformedInput: a network that it does not run.
         """
+        ...
+
+
+@runtime_checkable
+class CompletionEstimator(Protocol):
+    """A target that times one inference of a realized schedule (latency mode).
+
+    A target without it is timed by the evaluator alone.
+    """
+
+    def estimate_completion(self, plan: ExecutionPlan) -> RealizedCompletion:
+        """Completion of one generation alone; reads the plan, changes nothing."""
         ...
 
 

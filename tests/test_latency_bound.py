@@ -337,9 +337,10 @@ def test_a_certificate_reads_well() -> None:
     assert not certificate.optimal
     assert certificate.to_dict()["bound_ns"] == 113
     assert certificate.sentences() == [
-        "completion 122 ns; no schedule completes before 113 ns (cp-sat): gap 7.96%",
+        "completion without queues 122 ns; no schedule completes before 113 ns "
+        "(cp-sat): gap 7.96%",
         "a schedule of 113 ns is known",
     ]
     best = LatencyCertificate(113, 113, 113, "cp-sat")
     assert best.optimal
-    assert best.sentences() == ["completion 113 ns is optimal (cp-sat)"]
+    assert best.sentences() == ["completion without queues 113 ns is optimal (cp-sat)"]

@@ -26,10 +26,10 @@ from raptor_cp.periodic.dependency_order import (
     topological_order,
     within_generation_span_ns,
 )
-from raptor_cp.periodic.queue_engine import TieOrder, time_range_fault
+from raptor_cp.periodic.queue_engine import TieOrder, execute, time_range_fault
 from raptor_cp.realization.checks import check
 from raptor_cp.realization.warm_start import settled_start
-from raptor_cp.target import ProcessorGuidance, RealizedCost
+from raptor_cp.target import ProcessorGuidance, RealizedCompletion, RealizedCost
 from raptor_cp.verdict import Unavailable
 
 if TYPE_CHECKING:
@@ -63,6 +63,57 @@ def realized_cost(
     if isinstance(events, Unavailable):
         return _without_timing(events)
     return _analysed(plan, events)
+
+
+def realized_completion(
+    plan: ExecutionPlan,
+    extract: Callable[[ExecutionPlan], PlanEvents | Unavailable],
+) -> RealizedCompletion:
+    """Check a plan, extract its events, and execute one generation of them.
+
+    Every core starts cold at time 0; the completion is when the last event has
+    finished, stores of the outputs included.  A plan that fails a check, or waits
+    for ever, is not timed.
+    """
+    report = check(plan)
+    if report.faults:
+        reason = Unavailable("the plan failed its checks")
+        return RealizedCompletion(
+            reason,
+            reason,
+            static_support=False,
+            failures=tuple(f"{f.check}: {f.message}" for f in report.faults),
+        )
+    events = extract(plan)
+    if isinstance(events, Unavailable):
+        return RealizedCompletion(events, events)
+    graph = events.graph
+    order = topological_order(graph)
+    if isinstance(order, TokenFreeCycle):
+        blocked = Unavailable(order.reason)
+        return RealizedCompletion(blocked, blocked)
+    details = [
+        ("events", graph.event_count),
+        ("edges", graph.edge_count),
+        ("requests", events.requests),
+        ("memory_service_ns", int(graph.service_by_server().max(initial=0))),
+    ]
+    if time_range_fault(graph, 1) is None:
+        span = within_generation_span_ns(graph, order)
+        details.append(("within_generation_span_ns", span))
+    found: list[int | Unavailable] = []
+    for tie in TieOrder:
+        alone = execute(graph, tie)
+        if isinstance(alone, Unavailable):
+            found.append(alone)
+            continue
+        if not alone.completed:
+            found.append(Unavailable("an event waits for ever"))
+            continue
+        found.append(alone.makespan_ns)
+        name = tie.replace("-", "_")
+        details.append((f"max_request_wait_ns_{name}", alone.max_request_wait_ns))
+    return RealizedCompletion(found[0], found[1], details=tuple(details))
 
 
 def plan_analysis(events: PlanEvents) -> PeriodicAnalysis:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from raptor_cp.graph.work import Work
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
-    from raptor_cp.target import RealizedCost
+    from raptor_cp.target import RealizedCompletion, RealizedCost
     from raptor_cp.targets.pe.timeline import ElementCost
     from raptor_cp.targets.pe.topology import PeAttributes, PeTopology, Rate
 
@@ -99,6 +99,17 @@ class PeTarget:
 
         times = NeutralTimes(plan.schedule.problem)
         return realized_cost(plan, lambda realized: extract_events(realized, times))
+
+    def estimate_completion(self, plan: ExecutionPlan) -> RealizedCompletion:
+        """One inference alone; transfers occupy both of their ends."""
+        from raptor_cp.realization.cost import realized_completion
+        from raptor_cp.realization.events import extract_events
+        from raptor_cp.realization.neutral_events import NeutralTimes
+
+        times = NeutralTimes(plan.schedule.problem)
+        return realized_completion(
+            plan, lambda realized: extract_events(realized, times)
+        )
 
     def audit_costs(self, graph: ComputeGraph) -> None:
         """See :func:`check_task_costs`."""

@@ -24,7 +24,7 @@ from raptor_cp.targets.pim.timing import PimTiming
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.realization.plan import ExecutionPlan
-    from raptor_cp.target import RealizedCost
+    from raptor_cp.target import RealizedCompletion, RealizedCost
     from raptor_cp.targets.pim.config import PimConfig
 
 
@@ -101,6 +101,12 @@ class PimTarget:
         )
 
         return estimate_realized_schedule_cost(plan, self.timing)
+
+    def estimate_completion(self, plan: ExecutionPlan) -> RealizedCompletion:
+        """Completion of one inference alone, in both tie orders."""
+        from raptor_cp.targets.pim.realized_cost import estimate_completion
+
+        return estimate_completion(plan, self.timing)
 
 
 def _notes(work: SliceWork) -> list[str]:

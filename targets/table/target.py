@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.realization.plan import ExecutionPlan
-    from raptor_cp.target import RealizedCost
+    from raptor_cp.target import RealizedCompletion, RealizedCost
 
 Matrix = int | Sequence[Sequence[int]]
 
@@ -120,6 +120,17 @@ class TableTarget:
 
         times = NeutralTimes(plan.schedule.problem)
         return realized_cost(plan, lambda realized: extract_events(realized, times))
+
+    def estimate_completion(self, plan: ExecutionPlan) -> RealizedCompletion:
+        """One inference alone; transfers occupy both of their ends."""
+        from raptor_cp.realization.cost import realized_completion
+        from raptor_cp.realization.events import extract_events
+        from raptor_cp.realization.neutral_events import NeutralTimes
+
+        times = NeutralTimes(plan.schedule.problem)
+        return realized_completion(
+            plan, lambda realized: extract_events(realized, times)
+        )
 
 
 def _square(value: Matrix, cores: int, where: str) -> NDArray[np.int64]:
