@@ -28,7 +28,7 @@ from raptor_cp.periodic.queue_engine import (
     execute,
     measure_queue,
 )
-from raptor_cp.periodic.recurrence import RecurrenceProof, prove_recurrence
+from raptor_cp.periodic.recurrence import RecurrenceProof, Start, prove_recurrence
 from raptor_cp.periodic.unavailable import Unavailable
 
 SEEDS = st.integers(0, 10**6)
@@ -165,10 +165,15 @@ def test_combined_analysis_agrees_with_its_pieces(
     assert combined.stored_bytes <= 256 * 2**20
     if isinstance(combined.exact_interval_ns, Fraction):
         exact = combined.exact_interval_ns
-        if len(combined.proofs) == 1:
-            proof = prove_recurrence(graph, order)
-            assert isinstance(proof, RecurrenceProof)
-            assert proof == combined.proofs[0]
+        proof = prove_recurrence(graph, order)
+        if len(combined.proofs) == 1 and isinstance(proof, RecurrenceProof):
+            (found,) = combined.proofs
+            assert found.start is Start.COLD
+            assert found.interval_ns == proof.interval_ns
+            assert found.period_generations == proof.period_generations
+            # What was merged is never further ahead than what stayed.
+            assert found.transient_generations <= proof.transient_generations
+            assert found.processed_events <= proof.processed_events
         if isinstance(combined.window, Window):
             assert abs(combined.window.interval_ns - exact) * 100 <= exact
             measured = measure_queue(graph, order)

@@ -102,8 +102,13 @@ class PeriodicAnalysis:
         }
 
 
-def analyse(graph: EventGraph) -> PeriodicAnalysis:
-    """Cycle ratio, queues in both tie orders, recurrence proofs and resource sums."""
+def analyse(graph: EventGraph, *, continuations: int = 1) -> PeriodicAnalysis:
+    """Cycle ratio, queues in both tie orders, recurrence proofs and resource sums.
+
+    Args:
+        continuations: how often an unproved cold execution may go on for as many
+            generations and events as one attempt has.
+    """
     cores = graph.work_core
     busiest = int(graph.work_ns.argmax()) if len(cores) else -1
     by_server = graph.service_by_server()
@@ -121,7 +126,7 @@ def analyse(graph: EventGraph) -> PeriodicAnalysis:
         fault = time_range_fault(graph, 1)
         span = fault or within_generation_span_ns(graph, order)
         parts = tuple(Part.of(part) for part in coupled_parts(graph))
-        orders = [analyse_parts(parts, tie) for tie in TieOrder]
+        orders = [analyse_parts(parts, tie, continuations) for tie in TieOrder]
         single = _single_generation(graph)
     return PeriodicAnalysis(
         recurrence=recurrence,
@@ -138,12 +143,15 @@ def analyse(graph: EventGraph) -> PeriodicAnalysis:
     )
 
 
-def analyse_order(graph: EventGraph, order: TieOrder) -> OrderAnalysis | Unavailable:
+def analyse_order(
+    graph: EventGraph, order: TieOrder, *, continuations: int = 1
+) -> OrderAnalysis | Unavailable:
     """Window estimate and recurrence proof under one tie order.
 
     See :mod:`raptor_cp.periodic.attempts`.
     """
-    return analyse_parts(tuple(Part.of(part) for part in coupled_parts(graph)), order)
+    parts = tuple(Part.of(part) for part in coupled_parts(graph))
+    return analyse_parts(parts, order, continuations)
 
 
 def _single_generation(graph: EventGraph) -> tuple[int, int] | Unavailable:

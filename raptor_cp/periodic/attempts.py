@@ -8,7 +8,7 @@ Each attempt may use 64 generations of one event and ``16 (V + E)`` processed ev
 ``continued``
     The state in which the cold execution met its limits is a legal state like any
     other: it goes on from there, with the states seen so far.  What is proved is what
-    the cold execution does in the long run.
+    the cold execution does in the long run.  Once, unless the caller asks for more.
 ``paced``
     The state in which everything waits for the critical cycle
     (:mod:`raptor_cp.periodic.paced_start`): the drift of faster parts is skipped.
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from raptor_cp.errors import InternalError
+from raptor_cp.errors import InternalError, MalformedInput
 from raptor_cp.periodic.contraction import contracted
 from raptor_cp.periodic.dependency_order import TokenFreeCycle, topological_order
 from raptor_cp.periodic.paced_start import paced
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
     from raptor_cp.periodic.event_graph import EventGraph, Int32Array
 
+#: Continuations of one analysis at most: generations count from -2**15 to 2**15.
+MAX_CONTINUATIONS = 400
 #: Completed generations from which a mean interval is taken.
 _MEAN_GENERATIONS = 16
 
@@ -257,31 +259,44 @@ class _Execution:
 
 
 def analyse_parts(
-    parts: Iterable[Part], order: TieOrder
+    parts: Iterable[Part], order: TieOrder, continuations: int
 ) -> OrderAnalysis | Unavailable:
-    """Windows and proofs of parts that run side by side, under one tie order."""
+    """Windows and proofs of parts that run side by side, under one tie order.
+
+    Raises:
+        MalformedInput: ``continuations`` out of range.
+    """
+    if not 0 <= continuations <= MAX_CONTINUATIONS:
+        raise MalformedInput(
+            "bad number of continuations",
+            value=continuations,
+            expected=f"0 to {MAX_CONTINUATIONS}",
+        )
     done: list[OrderAnalysis] = []
     for part in parts:
-        answer = _analyse_part(part, order)
+        answer = _analyse_part(part, order, continuations)
         if isinstance(answer, Unavailable):
             return answer
         done.append(answer)
     return done[0] if len(done) == 1 else _slowest(done, order)
 
 
-def _analyse_part(part: Part, order: TieOrder) -> OrderAnalysis | Unavailable:
+def _analyse_part(
+    part: Part, order: TieOrder, continuations: int
+) -> OrderAnalysis | Unavailable:
     graph = part.graph
     fault = time_range_fault(graph, MAX_GENERATIONS)
     if fault is not None:
         return fault
     cold = _Execution(graph, order, part.limit, Start.COLD)
     cold.attempt()
-    if (
-        cold.at_limit
-        and graph.request_count > 0
-        and time_range_fault(graph, 2 * MAX_GENERATIONS) is None
-    ):
-        cold.extend()
+    if graph.request_count > 0:
+        # Without requests nothing can settle but by the drift that pacing skips.
+        for further in range(1, continuations + 1):
+            generations = (1 + further) * MAX_GENERATIONS
+            if not cold.at_limit or time_range_fault(graph, generations):
+                break
+            cold.extend()
     mean = cold.mean_interval_ns()
     proof, found = cold.proof, cold
     attempts = list(cold.attempts)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Int8Array = npt.NDArray[np.int8]
+Int16Array = npt.NDArray[np.int16]
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 

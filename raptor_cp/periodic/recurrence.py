@@ -39,7 +39,7 @@ from raptor_cp.periodic.unavailable import Unavailable, ns_for_json
 if TYPE_CHECKING:
     from raptor_cp.periodic.event_graph import (
         EventGraph,
-        Int8Array,
+        Int16Array,
         Int64Array,
     )
 
@@ -100,7 +100,7 @@ class _State:
     generation: int
     now_ns: int
     furthest: int
-    progress: Int8Array
+    progress: Int16Array
     pending: Int64Array
     server_free_ns: Int64Array
 
@@ -139,7 +139,7 @@ def _capture(
     ring: Int64Array,
     generation: int,
     now: int,
-    progress: Int8Array,
+    progress: Int16Array,
     pending: Int64Array,
 ) -> int:
     """Fill progress ``[V]`` and pending ``[n, 3]``; return a hash of both.
@@ -155,7 +155,7 @@ def _capture(
         fired = node[event, FIRED]
         ahead = fired - generation
         progress[event] = ahead
-        mixed = (mixed ^ np.uint64(ahead + 128)) * prime
+        mixed = (mixed ^ np.uint64(ahead + 2**15)) * prime
         base = node[event, RING_BASE]
         mask = node[event, RING_MASK]
         for step in range(mask + 1):
@@ -234,7 +234,7 @@ class StateHistory:
     def _present(self) -> tuple[int, _State]:
         run = self._run
         generation, now = run.reference_generations, run.now_ns
-        progress = np.empty(run.graph.event_count, np.int8)
+        progress = np.empty(run.graph.event_count, np.int16)
         pending = np.empty((_count_pending(run.node, run.ring), 3), np.int64)
         fingerprint = _capture(run.node, run.ring, generation, now, progress, pending)
         free = np.maximum(run.server_free_ns - now, 0)
