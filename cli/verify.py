@@ -35,6 +35,14 @@ Orders = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of inputs and orders.")]
+StrictHost = Annotated[
+    bool,
+    typer.Option(
+        "--strict-host",
+        help="One input in each bank: refuse programs in which a core can lag so far "
+        "behind that the host replaced its input.",
+    ),
+]
 
 
 @reported
@@ -43,6 +51,7 @@ def verify(
     generations: Generations = None,
     orders: Orders = 3,
     seed: Seed = 0,
+    strict_host: StrictHost = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -53,7 +62,11 @@ def verify(
     from raptor_cp.targets.pim.functional import core_orders, verify_run
 
     result = verify_run(
-        run, generations=generations, orders=core_orders(orders, seed), seed=seed
+        run,
+        generations=generations,
+        orders=core_orders(orders, seed),
+        seed=seed,
+        strict_host=strict_host,
     )
     if json:
         print_json(result.to_dict())

@@ -177,6 +177,7 @@ def verify_program(
     generations: int | None = None,
     orders: Sequence[RunOrder] = DEFAULT_ORDERS,
     seed: int = 0,
+    strict_host: bool = False,
 ) -> Verification:
     """Execute ``program`` and compare it with the reference.
 
@@ -189,6 +190,8 @@ def verify_program(
         generations: rounds; by default :func:`generations_for`.
         orders: core orders to try; the first failure ends the verification.
         seed: of the inputs.
+        strict_host: one input in each bank; see
+            :mod:`raptor_cp.targets.pim.interpreter_memory`.
 
     Raises:
         MalformedInput: the sidecar belongs to another network or program.
@@ -215,7 +218,10 @@ def verify_program(
     done = []
     for order in orders:
         memory = GlobalMemory(
-            sidecar.global_bytes, sidecar.regions, reference.input_values
+            sidecar.global_bytes,
+            sidecar.regions,
+            reference.input_values,
+            strict=strict_host,
         )
         _place_constants(memory, sidecar)
         done.append(str(order))
@@ -265,12 +271,13 @@ def verify_run(
     generations: int | None = None,
     orders: Sequence[RunOrder] = DEFAULT_ORDERS,
     seed: int = 0,
+    strict_host: bool = False,
 ) -> Verification:
     """Verify the program of a run folder.
 
     Args:
         run: folder with ``scenario.yaml`` and ``program/``.
-        generations, orders, seed: see :func:`verify_program`.
+        generations, orders, seed, strict_host: see :func:`verify_program`.
 
     Raises:
         MalformedInput: no run, no program (refused or skipped), or one that does not
@@ -312,6 +319,7 @@ def verify_run(
         generations=generations,
         orders=orders,
         seed=seed,
+        strict_host=strict_host,
     )
 
 
@@ -389,7 +397,8 @@ def _compare(
     else:
         width = region.element_bytes
         found = from_bytes(stored[0], width).reshape(expected.shape)
-        known = stored[1].reshape(-1, width).all(axis=1).reshape(expected.shape)
+        whole = stored[1].reshape(-1, width).min(axis=1)
+        known = np.asarray(whole, np.bool_).reshape(expected.shape)
     wrong: NDArray[np.bool_] = np.asarray((found != expected) | ~known)
     if not wrong.any():
         return None

@@ -4,8 +4,11 @@ All signals of a program have distance zero, so a load of round k must find what
 writer stored in round k.  An older stamp is a stale read; a younger one means that
 the data were overwritten while somebody still had to read them.
 
-The host is lazy: it puts input k into its bank when the first load of round k asks
-for it, as late as its contract allows; and it takes an output as it is stored.
+The host takes an output as it is stored.  Inputs: a ``paced`` host serves every core
+the input of the core's own round, as the host contract says.  A ``strict`` host has
+one input in each bank: it puts input k there when the first load of round k asks for
+it, as late as possible, and a core that lags so far behind that its own input was
+replaced is a fault: such a program needs a host that holds the faster cores.
 """
 
 from __future__ import annotations
@@ -101,6 +104,7 @@ class GlobalMemory:
         regions: what lies where; loads and stores must stay inside one bank of one
             region.  Without regions any address below ``size`` is good.
         inputs: (tensor, round) -> [rows, columns, channels] of a network input.
+        strict: see the module.
 
     Raises:
         MalformedInput: a region outside the memory, or two that overlap.
@@ -111,6 +115,8 @@ class GlobalMemory:
         size: int,
         regions: Sequence[Region] = (),
         inputs: Callable[[str, int], Ints] | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self._data = np.zeros(size, np.uint8)
         self._writer = np.full(size, NOBODY, np.int32)
@@ -118,6 +124,7 @@ class GlobalMemory:
         self._place = np.full(size, -1, np.int32)
         self._regions = tuple(regions)
         self._inputs = inputs
+        self._strict = strict
         self._present = [-1] * len(self._regions)
         #: region index -> round -> (bytes, stored already)
         self.outputs: dict[int, dict[int, tuple[Bytes, NDArray[np.bool_]]]] = {}
@@ -220,7 +227,10 @@ class GlobalMemory:
         self._place[where] = instruction
 
     def _supply(self, index: int, generation: int) -> None:
-        if self._present[index] >= generation or self._inputs is None:
+        present = self._present[index]
+        if self._inputs is None or generation == present:
+            return
+        if self._strict and generation < present:
             return
         region = self._regions[index]
         rows, row_stop, columns, column_stop, channels, channel_stop = region.box

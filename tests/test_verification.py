@@ -1,0 +1,169 @@
+"""Emitted programs compute their networks: random networks, chips and schedules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from raptor_cp.errors import MalformedInput
+from raptor_cp.realization.checks import check
+from raptor_cp.realization.plan import Policy
+from raptor_cp.targets.pim.artifact import make_program
+from raptor_cp.targets.pim.backend import Built, build_program
+from raptor_cp.targets.pim.functional import (
+    core_orders,
+    generations_for,
+    verify_program,
+)
+from raptor_cp.targets.pim.isa import Opcode
+from raptor_cp.targets.pim.sidecar import read_sidecar, write_sidecar
+from tests.random_networks import Case, random_case
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from raptor_cp.targets.pim.functional import Verification
+
+POLICIES = list(Policy)
+
+
+@cache
+def built(seed: int) -> tuple[Case, Built] | None:
+    """Networks of 2 to 8 layers, 1 to 6 stages, all policies; None if refused."""
+    case = random_case(
+        seed, layers=2 + seed % 7, stages=1 + seed % 6, policy=POLICIES[seed // 6 % 3]
+    )
+    if case is None:
+        return None
+    assert not check(case.plan).faults
+    program = build_program(
+        case.plan,
+        case.target,
+        case.network,
+        accumulators=case.accumulators,
+        constants_resident=case.resident,
+    )
+    return (case, program) if isinstance(program, Built) else None
+
+
+def verified(seed: int, orders: int = 2) -> Verification | None:
+    found = built(seed)
+    if found is None:
+        return None
+    case, program = found
+    return verify_program(
+        case.network,
+        program.program(native=True),
+        program.sidecar,
+        array=case.target.machine.array,
+        orders=core_orders(orders, seed),
+    )
+
+
+@pytest.mark.parametrize("first", range(1, 37, 6))
+def test_random_programs_equal_their_networks(first: int) -> None:
+    seen = 0
+    for seed in range(first, first + 5):
+        result = verified(seed)
+        if result is not None:
+            seen += 1
+            assert result.equal, (seed, result.difference, result.fault)
+            assert result.compared > 0
+    assert seen >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 2000, 50))
+def test_many_random_programs_equal_their_networks(first: int) -> None:
+    wrong = []
+    for seed in range(first, first + 50):
+        result = verified(seed, orders=4)
+        if result is not None and not result.equal:
+            wrong.append((seed, str(result.difference or result.fault)))
+        built.cache_clear()
+    assert not wrong
+
+
+# -- what a broken program looks like ---------------------------------------------
+
+
+def changed(seed: int, core: int, records: NDArray[np.void]) -> Verification:
+    """The verification of a program with one core's text replaced."""
+    found = built(seed)
+    assert found is not None
+    case, program = found
+    streams = {
+        c: (groups, records if c == core else own)
+        for c, groups, own in program.records(native=True)
+    }
+    return verify_program(
+        case.network,
+        make_program(streams, program.core_count),
+        program.sidecar,
+        array=case.target.machine.array,
+    )
+
+
+def test_every_left_out_vector_instruction_or_product_is_noticed() -> None:
+    found = built(3)
+    assert found is not None
+    noticed = tried = 0
+    for core, _, records in found[1].records(native=True):
+        opcode = records["opcode"]
+        work = np.flatnonzero(np.isin(opcode, [Opcode.MVMUL, Opcode.VRSU, Opcode.LMV]))
+        for index in work[:: max(1, len(work) // 5)]:
+            tried += 1
+            noticed += not changed(3, core, np.delete(records, index)).equal
+    assert tried > 5
+    # A copy of padding, or a clamp that clamps nothing, may be superfluous.
+    assert noticed >= 0.7 * tried
+
+
+def test_a_wrong_weight_is_reported_with_its_place() -> None:
+    found = built(3)
+    assert found is not None
+    case, program = found
+    first = program.sidecar.groups[0].operation
+    weights = dict(program.sidecar.weights)
+    biases = {
+        name: values + (1 << 12) for name, values in program.sidecar.biases.items()
+    }
+    weights[first] = weights[first][:, ::-1]
+    honest = program.sidecar
+    # The program's own constants stay, the reference gets other biases.
+    result = verify_program(
+        case.network,
+        program.program(native=True),
+        replace(honest, biases=biases) if biases else replace(honest, weights=weights),
+        array=case.target.machine.array,
+    )
+    if biases:
+        assert result.difference is not None
+        assert result.difference.generation == 0
+        assert "expected" in str(result.difference)
+
+
+def test_a_sidecar_of_another_network_is_refused() -> None:
+    one, other = built(3), built(4)
+    assert one is not None
+    assert other is not None
+    with pytest.raises(MalformedInput, match="another network"):
+        verify_program(one[0].network, one[1].program(), other[1].sidecar)
+
+
+def test_verification_from_files(tmp_path: Path) -> None:
+    found = built(3)
+    assert found is not None
+    case, program = found
+    write_sidecar(program.sidecar, tmp_path)
+    sidecar = read_sidecar(tmp_path)
+    assert generations_for(sidecar) >= 4
+    result = verify_program(case.network, program.program(native=True), sidecar)
+    assert result.equal
+    assert result.to_dict()["equal"] is True
