@@ -36,11 +36,11 @@ def _merge(
     edge_delay: Int64Array,
     edge_distance: Int32Array,
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """``(into, added, kept_src, kept_delay)``; see the callers' names.
+    """``(stays, kept_src, kept_dst, kept_delay)``.
 
-    ``into[v]`` is the event that represents ``v`` (itself where it stays).  Kept
-    edges are those whose source and target differ after merging; ``kept_src`` is -1
-    for the others.  ``kept_delay`` includes what lies between.
+    ``stays`` ``[V]`` is 1 for events that are not merged.  The others are ``[E]``:
+    where each edge runs afterwards, -1 for those inside merged chains, and its delay
+    including what was merged.
     """
     events = may_merge.shape[0]
     edges = edge_src.shape[0]
