@@ -101,10 +101,13 @@ class OperationNumbers:
         return self.accumulator_bits > self.output_bits
 
     def reciprocal(self, count: int) -> int:
-        """``M`` of an average over ``count`` elements; 1 without wide sums."""
+        """``M`` of an average over ``count`` elements; 1 without wide sums.
+
+        Rounded down, so that no average leaves the range of its elements.
+        """
         if not self.exact:
             return 1
-        return ((1 << self.shift) + count // 2) // count
+        return (1 << self.shift) // count
 
 
 @dataclass(frozen=True, slots=True)
