@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from raptor_cp.errors import InternalError
 from raptor_cp.latency.bounds import completion_bound
+from raptor_cp.models.latency_improve import improve_latency
 from raptor_cp.models.latency_model import LatencyModel
 from raptor_cp.models.solving import (
     SolveBudget,
@@ -32,6 +33,7 @@ from raptor_cp.validation import violations
 from raptor_cp.verdict import Verdict
 
 if TYPE_CHECKING:
+    from raptor_cp.latency.bounds import CompletionBound
     from raptor_cp.schedule import Problem, Schedule
     from raptor_cp.static_evaluation import StaticEvaluator
 
@@ -141,6 +143,7 @@ class LatencyAnswer:
         proof: argument of the bound.
         records: the solves.
         note: why there is no more, when there is not.
+        known: all schedules that were found on a large graph, by completion.
     """
 
     verdict: Verdict
@@ -149,6 +152,7 @@ class LatencyAnswer:
     proof: str
     records: tuple[SolveRecord, ...] = ()
     note: str = ""
+    known: tuple[Schedule, ...] = ()
 
     def certificate(self, schedule: Schedule) -> LatencyCertificate:
         """The certificate of a schedule of the same problem."""
@@ -169,6 +173,7 @@ def bound_latency(
     *,
     settings: SolveSettings | None = None,
     limit: float | None = None,
+    improve: bool = False,
 ) -> LatencyAnswer:
     """Bound the completion of one inference, and improve the incumbent if possible.
 
@@ -179,6 +184,7 @@ def bound_latency(
         budget: deterministic time of the run; none left: bounds without the solver.
         settings: seed of the solves (one worker: the model has a hint).
         limit: deterministic time of all solves here; default: all that remains.
+        improve: also look for better schedules where the exact model is too large.
 
     Raises:
         InternalError: the incumbent beats a bound, or a solution breaks a rule.
@@ -205,7 +211,19 @@ def bound_latency(
         not fits(LatencyModel.size(problem))
         or LatencyModel.pairs(problem) > _PAIR_LIMIT
     ):
-        return without("the graph is too large for the solver's model of completion")
+        note = "the graph is too large for the solver's model of completion"
+        if not improve:
+            return without(f"{note}; the method cp-sat looks for better schedules")
+        return _improved(
+            problem,
+            incumbent,
+            evaluator,
+            budget,
+            granted,
+            (settings or SolveSettings()).single(),
+            bound,
+            f"{note}: copies and windows were solved, the bound is a counting argument",
+        )
     part = budget.share(granted)
     answer = _Solving(
         LatencyModel(problem, bound, incumbent),
@@ -216,6 +234,36 @@ def bound_latency(
     ).run()
     budget.absorb(part)
     return answer
+
+
+def _improved(
+    problem: Problem,
+    incumbent: Schedule,
+    evaluator: StaticEvaluator,
+    budget: SolveBudget,
+    granted: float,
+    settings: SolveSettings,
+    bound: CompletionBound,
+    note: str,
+) -> LatencyAnswer:
+    part = budget.share(granted)
+    known = improve_latency(problem, incumbent, evaluator, part, settings)
+    budget.absorb(part)
+    best = known[0]
+    completion = best.summary.completion_ns
+    if completion < bound.ns:
+        raise InternalError(
+            f"a schedule of {completion} ns beats the bound of {bound.ns} ns"
+        )
+    return LatencyAnswer(
+        Verdict.OPTIMAL if completion == bound.ns else Verdict.FEASIBLE,
+        best,
+        bound.ns,
+        bound.argument,
+        part.records,
+        note,
+        known,
+    )
 
 
 class _Solving:

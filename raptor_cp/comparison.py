@@ -31,7 +31,8 @@ class ComparisonRow:
         bound_ns: no schedule of this graph on this chip has a smaller interval (or
             completion, in latency mode).
         gap: (interval - bound) / bound.
-        static_objective_ns: best static objective that the run has seen.
+        static_objective_ns: best static objective that the run has seen; in latency
+            mode the completion without queues, which bound and gap are about.
         static_bound_ns: bound of the static objective.
         static_choice_ns: what the candidate with the least static estimate costs on
             the queues; None without a queue estimate.
@@ -166,7 +167,7 @@ def _measured(result: ScheduleResult, method: str, seconds: float) -> Comparison
         0 if search is None else search.budget.queue_evaluations.used,
         0 if search is None else search.budget.packings.used,
         round(seconds, 3),
-        result.best_static_ns,
+        result.static_latency_ns if search is None else result.best_static_ns,
         None if certificate is None else certificate.bound_static,
         result.static_choice_ns,
     )

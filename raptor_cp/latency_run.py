@@ -120,22 +120,24 @@ def run_latency(
     observer.phase("certificate")
     with phases.timed("certificate"):
         answer = bound_latency(
-            problem, schedule, evaluator, prover.budget, settings=prover.settings
+            problem,
+            schedule,
+            evaluator,
+            prover.budget,
+            settings=prover.settings,
+            improve=solving,
         )
     reason = f"{found.method}, weights placed by {found.reservation}"
     observer.phase("queue completion")
     completion = _on_queues(schedule, loaded, target, phases)
-    if solving and answer.best is not schedule:
-        better = _on_queues(answer.best, loaded, target, phases)
-        if _earlier(better, completion):
-            schedule, completion = answer.best, better
-            reason = f"{found.method}, improved by the solver"
-        else:
-            notes.append(
-                "the solver's schedule completes earlier without queues "
-                f"({answer.best.summary.completion_ns:,} ns) but not with them: the "
-                "list schedule was kept"
-            )
+    if solving:
+        for other in answer.known or (answer.best,):
+            if other is schedule:
+                continue
+            queued = _on_queues(other, loaded, target, phases)
+            if _earlier(other, queued, schedule, completion):
+                schedule, completion = other, queued
+                reason = f"{found.method}, improved by the solver"
     if completion is not None and completion.reason:
         notes.append(f"no queue completion: {completion.reason}")
     with phases.timed("validation"):
@@ -168,11 +170,21 @@ def _on_queues(
     return realized_completion(schedule, target, phases)
 
 
-def _earlier(new: RealizedCompletion | None, old: RealizedCompletion | None) -> bool:
-    """Whether a schedule with less static completion also wins on the queues."""
-    if new is None or old is None or old.larger_ns is None:
-        return True
-    return new.larger_ns is not None and new.larger_ns <= old.larger_ns
+def _earlier(
+    new: Schedule,
+    new_completion: RealizedCompletion | None,
+    old: Schedule,
+    old_completion: RealizedCompletion | None,
+) -> bool:
+    """Whether a schedule is better: on the queues if they are known, then without."""
+    unknown = (1, 0)
+    keys = []
+    for schedule, queued in ((new, new_completion), (old, old_completion)):
+        larger = None if queued is None else queued.larger_ns
+        keys.append(
+            (unknown if larger is None else (0, larger), schedule.summary.completion_ns)
+        )
+    return keys[0] < keys[1]
 
 
 def _last_word(

@@ -194,6 +194,19 @@ class ListScheduler:
             return self._reserved(seats, ReservationMethod.LARGEST_FIRST)
         return self._constructed()
 
+    def schedule_on(self, held: BoolArray) -> ListSchedule:
+        """Place all tasks on a reservation that has a core for every task.
+
+        Args:
+            held: [P, W] weights that cores hold already, within their capacity.
+
+        Raises:
+            InternalError: it exceeds a core, or some task finds no core.
+        """
+        if (held @ self.weights.slots > self.weights.capacity).any():
+            raise InternalError("a reservation exceeds a core's capacity")
+        return self._reserved(held, ReservationMethod.GIVEN)
+
     def _insert(self, held: BoolArray | None, capacity: int | None = None) -> Insertion:
         return insert_in_order(
             self.order, self.costs, self.look_ahead_ns, self.weights, held, capacity

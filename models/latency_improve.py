@@ -1,0 +1,81 @@
+"""Better schedules of one inference on chips that the exact model cannot hold.
+
+Two things in order, inside one deterministic budget: copies of weights shared out
+before placement (:mod:`raptor_cp.models.latency_copies`), list schedules by every
+method on them; then windows of the best schedule, solved exactly
+(:mod:`raptor_cp.models.latency_window`).  Nothing here proves a bound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raptor_cp.errors import InternalError
+from raptor_cp.latency.list_scheduling import ListSchedule
+from raptor_cp.latency.methods import METHODS
+from raptor_cp.models.latency_copies import plan_copies, reservation
+from raptor_cp.models.latency_window import WindowSearch
+from raptor_cp.validation import violations
+
+if TYPE_CHECKING:
+    from raptor_cp.models.solving import SolveBudget, SolveSettings
+    from raptor_cp.schedule import Problem, Schedule
+    from raptor_cp.static_evaluation import StaticEvaluator
+
+#: Share of the deterministic time for the copies; the windows get the rest.
+_COPIES_SHARE = 0.2
+
+
+def improve_latency(
+    problem: Problem,
+    incumbent: Schedule,
+    evaluator: StaticEvaluator,
+    budget: SolveBudget,
+    settings: SolveSettings,
+) -> tuple[Schedule, ...]:
+    """Schedules of the problem by completion, the incumbent among them.
+
+    Args:
+        problem: graph, costs and chip.
+        incumbent: a legal schedule of it in latency mode.
+        evaluator: of the problem.
+        budget: deterministic time; all of it may be spent.
+        settings: of the solves.
+
+    Raises:
+        InternalError: one of them breaks a rule.
+    """
+    found = [incumbent]
+    schedulers = [method(problem) for method in METHODS.values()]
+    weights = schedulers[0].weights
+    plan = plan_copies(
+        problem,
+        weights,
+        budget,
+        settings=settings,
+        limit=_COPIES_SHARE * budget.total,
+    )
+    held = None if plan is None else reservation(plan, problem, weights)
+    for scheduler in schedulers:
+        listed = [scheduler.schedule()]
+        if held is not None:
+            listed.append(scheduler.schedule_on(held))
+        found.extend(
+            evaluator.schedule(outcome.placement)
+            for outcome in listed
+            if isinstance(outcome, ListSchedule)
+        )
+    best = min(found, key=_completion)
+    found.append(
+        WindowSearch(problem, evaluator).improve(best, budget, settings=settings)
+    )
+    distinct = {schedule.placement.key(): schedule for schedule in reversed(found)}
+    for schedule in distinct.values():
+        wrong = violations(schedule)
+        if wrong:
+            raise InternalError(f"improved latency schedule: {wrong[0]}")
+    return tuple(sorted(reversed(distinct.values()), key=_completion))
+
+
+def _completion(schedule: Schedule) -> int:
+    return schedule.summary.completion_ns
