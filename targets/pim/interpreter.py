@@ -18,12 +18,12 @@ import numpy as np
 
 from raptor_cp.errors import MalformedInput
 from raptor_cp.targets.pim import interpreter_kernel as kernel
+from raptor_cp.targets.pim.interpreter_clocks import Clocks, signal_sources
 from raptor_cp.targets.pim.interpreter_kernel import Fault, Stop
 from raptor_cp.targets.pim.interpreter_memory import (
     FaultKind,
     GlobalMemory,
     ProgramFault,
-    as_bytes,
 )
 from raptor_cp.targets.pim.isa import EVENT_REGISTERS, Opcode
 from raptor_cp.targets.pim.sidecar import softmax, table_function
@@ -128,6 +128,13 @@ class Interpreter:
             longest = max(longest, core.memory.size, int(core.groups.max(initial=0)))
         longest = min(longest, max(_longest(core) for core in self._cores.values()))
         self._buffers = tuple(np.zeros(longest, np.int64) for _ in range(3))
+        signals = [
+            (number, target, register)
+            for number, core in self._cores.items()
+            for target, register in _signals(core)
+        ]
+        self._clocks = Clocks(max(self._cores, default=0) + 1, signal_sources(signals))
+        memory.clocks = self._clocks
         self._limit = 0
         #: instructions executed that other cores could see.
         self.events = 0
@@ -198,6 +205,13 @@ class Interpreter:
         if opcode is Opcode.SYNC:
             peer = self._cores[int(row[kernel.IMMEDIATE])]
             register = int(row[kernel.FIRST])
+            if not self._clocks.signal(own, peer.number, register, core.generation):
+                raise core.fault(
+                    FaultKind.RACE,
+                    f"event register {register} of core {peer.number} has several "
+                    "sources, and nothing orders this signal behind the wait of the "
+                    "round before",
+                )
             peer.tokens[register] += 1
             core.state[kernel.PC] += 1
             if peer.blocked == (Opcode.WAIT, register) and _satisfied(peer):
@@ -220,7 +234,9 @@ class Interpreter:
     def _pass(self, core: _Core) -> int:
         """Take the tokens of the WAIT a core stands at, and go on."""
         row = core.row
-        core.tokens[int(row[kernel.FIRST])] -= int(row[kernel.SECOND])
+        register, count = int(row[kernel.FIRST]), int(row[kernel.SECOND])
+        self._clocks.wait(core.number, register, count)
+        core.tokens[register] -= count
         core.state[kernel.PC] += 1
         core.blocked = None
         return core.number
@@ -242,6 +258,7 @@ class Interpreter:
         if sent:
             data = _local(sender, int(sender.state[sender.row[kernel.RD]]), sent)
             self._deposit(receiver, int(receiver.state[receiver.row[kernel.RD]]), data)
+        self._clocks.meet(sender.number, receiver.number)
         for end in (sender, receiver):
             end.state[kernel.PC] += 1
             end.blocked = None
@@ -252,8 +269,11 @@ class Interpreter:
         if size == 0:
             return
         address = _global_address(core, int(row[kernel.RS1]))
+        instruction = int(core.state[kernel.PC])
         try:
-            data = self._memory.load(core.number, core.generation, address, size)
+            data = self._memory.load(
+                core.number, core.generation, instruction, address, size
+            )
         except ProgramFault as fault:
             raise core.fault(fault.kind, fault.what) from None
         self._deposit(core, int(core.state[row[kernel.RD]]), data)
@@ -387,6 +407,13 @@ def _core(image: CoreImage, kind: np.dtype[np.signedinteger]) -> _Core:
     return _Core(program.core, text, state, memory, written, groups, weights)
 
 
+def _signals(core: _Core) -> list[tuple[int, int]]:
+    """(target, register) of every SYNC in a core's text, without repetition."""
+    rows = core.text[core.text[:, kernel.OPCODE] == Opcode.SYNC]
+    pairs = rows[:, [kernel.IMMEDIATE, kernel.FIRST]].tolist()
+    return list(dict.fromkeys((int(target), int(place)) for target, place in pairs))
+
+
 def _longest(core: _Core) -> int:
     """Elements that the kernel's buffers must hold for one core's instructions."""
     sizes = core.text[:, kernel.THIRD].astype(np.int64)
@@ -464,8 +491,3 @@ def _deadlock(stuck: Sequence[_Core]) -> ProgramFault:
     fault.core, fault.generation = first.number, first.generation
     fault.instruction = int(first.state[kernel.PC])
     return fault
-
-
-def preload_bytes(values: Ints, width: int) -> Bytes:
-    """Resident constants as they lie in a local memory."""
-    return as_bytes(values, width)

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raptor_cp.errors import MalformedInput, RaptorError
+from raptor_cp.targets.pim.interpreter_clocks import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from raptor_cp.targets.pim.interpreter_clocks import Clocks
     from raptor_cp.targets.pim.sidecar import Region
 
     Bytes = NDArray[np.uint8]
@@ -43,6 +45,7 @@ class FaultKind(StrEnum):
     UNWRITTEN = "unwritten"  #: read of memory nobody wrote
     STALE = "stale"  #: read of an earlier round's data
     OVERWRITTEN = "overwritten"  #: data replaced while still to be read
+    RACE = "race"  #: an access that no signal orders
     SIZE = "size"  #: the two ends of a transfer disagree
     RANGE = "range"  #: an address outside its memory or region
     DEADLOCK = "deadlock"  #: nobody can go on
@@ -122,6 +125,9 @@ class GlobalMemory:
         self._writer = np.full(size, NOBODY, np.int32)
         self._round = np.zeros(size, np.int32)
         self._place = np.full(size, -1, np.int32)
+        self._epoch = np.zeros(size, np.int32)
+        #: Set by the interpreter that uses this memory.
+        self.clocks: Clocks | None = None
         self._regions = tuple(regions)
         self._inputs = inputs
         self._strict = strict
@@ -154,14 +160,16 @@ class GlobalMemory:
         for bank in range(region.banks):
             self._put(region.address + bank * region.stride, data, ALWAYS)
 
-    def load(self, core: int, generation: int, address: int, size: int) -> Bytes:
+    def load(
+        self, core: int, generation: int, instruction: int, address: int, size: int
+    ) -> Bytes:
         """What a core reads in its round ``generation``.
 
         Raises:
-            ProgramFault: unwritten, stale, overwritten or out of range; without the
-                place of the instruction, which the caller adds.
+            ProgramFault: unwritten, stale, overwritten, unordered or out of range;
+                without the place of the instruction, which the caller adds.
         """
-        index, _ = self._bank(address, size)
+        index, bank = self._bank(address, size)
         if index >= 0 and self._regions[index].kind == "input":
             self._supply(index, generation)
         where = slice(address, address + size)
@@ -191,6 +199,21 @@ class GlobalMemory:
                 f"byte {byte} of global memory{self._name(index)} is still that of "
                 f"round {found}, stored by {author}",
             )
+        if self.clocks is not None:
+            offset = self.clocks.unordered(core, writers, self._epoch[where])
+            if offset >= 0:
+                byte = address + offset
+                raise ProgramFault(
+                    FaultKind.RACE,
+                    f"no signal orders it behind the store of byte {byte} of global "
+                    f"memory{self._name(index)} by {self._author(byte)} of this round",
+                )
+            epoch = self.clocks.tick(core)
+            if index < 0 or self._regions[index].kind not in ("input", "constant"):
+                access = Access(
+                    core, epoch, generation, instruction, address, address + size
+                )
+                self.clocks.load((index, bank), access)
         return self._data[where]
 
     def store(
@@ -199,7 +222,8 @@ class GlobalMemory:
         """What a core writes.
 
         Raises:
-            ProgramFault: out of range, not writable, or an output in a wrong bank.
+            ProgramFault: out of range, not writable, unordered, or an output in a
+                wrong bank.
         """
         index, bank = self._bank(address, data.size)
         if index >= 0:
@@ -210,7 +234,21 @@ class GlobalMemory:
                 )
             if region.kind == "output":
                 self._take(index, bank, generation, address, data)
+        epoch = 0
+        if self.clocks is not None:
+            stop = address + data.size
+            overtaken = self.clocks.store(core, (index, bank), address, stop)
+            if overtaken is not None:
+                raise ProgramFault(
+                    FaultKind.RACE,
+                    f"no signal orders it behind the load of bytes {address} to {stop} "
+                    f"of global memory{self._name(index)} by core {overtaken.core}, "
+                    f"instruction {overtaken.instruction}, in round "
+                    f"{overtaken.generation}",
+                )
+            epoch = self.clocks.tick(core)
         self._put(address, data, generation, core, instruction)
+        self._epoch[address : address + data.size] = epoch
 
     def _put(
         self,
