@@ -347,7 +347,13 @@ def test_whole_networks(zoo: str, size: tuple[int, ...]) -> None:
 
 # -- random networks -----------------------------------------------------------------
 
-ACTIVATIONS = (None, RELU, RELU6, Activation(Function.SIGMOID))
+ACTIVATIONS = (
+    None,
+    RELU,
+    RELU6,
+    Activation(Function.SIGMOID),
+    Activation(Function.LEAKY_RELU, 0.1),
+)
 
 
 def _layer(net: NetworkBuilder, x: Tensor, choose: random.Random) -> Tensor:

@@ -18,7 +18,7 @@ import numpy as np
 from raptor_cp.graph.views import is_runtime_free
 from raptor_cp.graph.widths import Accumulators
 from raptor_cp.graph.work import SliceWork, TaskRole
-from raptor_cp.network.attributes import OpKind, ScaleAttributes
+from raptor_cp.network.attributes import OpKind
 from raptor_cp.targets.pim.allocation import MemoryExhausted
 from raptor_cp.targets.pim.artifact import (
     Program,
@@ -166,7 +166,8 @@ def build_program(
     bounds: dict[int, int] = {}
     for entry in quantization.operations:
         widest = (1 << (entry.input_bits - 1)) - 1
-        for value in (entry.lower, entry.upper, widest):
+        top = (1 << (entry.output_bits - 1)) - 1
+        for value in (entry.lower, entry.upper, widest, top):
             bounds.setdefault(value, PERSISTENT + len(bounds))
     counters = 2 * max(region.banks for region in memory.regions).bit_length() + 2
     if not registers_left(len(bounds), counters):
@@ -238,7 +239,7 @@ def _refusals(
             found[f"{name}: sub-byte storage is not addressable"] = None
         if max(network.tensors[tensor].bits for tensor in names) > 31:
             found[f"{name}: elements of more than 31 bits"] = None
-        if not constants_resident and isinstance(operation.attributes, ScaleAttributes):
+        if not constants_resident and operation.vector_parameters:
             found[f"{name}: factors loaded every inference"] = None
     for store in (item for text in plan.cores for item in text.items):
         if getattr(store, "consumer", None) is not None:

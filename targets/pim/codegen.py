@@ -118,13 +118,20 @@ class Common:
         name = work.operation.name
         numbers, held = self.numbers[name], self.quantization
         if work.operation.weight is not None:
-            return matrix_needs(work, numbers, self.machine, held.biases.get(name))
+            return matrix_needs(
+                work,
+                numbers,
+                self.machine,
+                held.biases.get(name),
+                held.scales.get(name),
+            )
         if work.operation.kind in VECTOR_KINDS:
             scale = None
             if name in held.scales and name in held.biases:
                 scale = (held.scales[name], held.biases[name])
-            return vector_needs(work, numbers, self.machine, inputs, scale)
-        return move_needs(work)
+            slopes = held.scales.get(name)
+            return vector_needs(work, numbers, self.machine, inputs, scale, slopes)
+        return move_needs(work, numbers, self.machine, held.scales.get(name))
 
     def out_element(self, work: SliceWork) -> int:
         """Bytes of an element that a task produces."""

@@ -14,7 +14,7 @@ from raptor_cp.targets.pim.isa import Opcode
 from raptor_cp.units import ceil_div
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
     from numpy.typing import NDArray
 
@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
 #: Functions of finished elements that have an emitted sequence.
 EMITTED_FUNCTIONS = frozenset(
-    {Function.RELU, Function.CLIP, Function.SIGMOID, Function.TANH}
+    {
+        Function.RELU,
+        Function.CLIP,
+        Function.LEAKY_RELU,
+        Function.PRELU,
+        Function.SIGMOID,
+        Function.TANH,
+    }
 )
 
 
@@ -235,37 +242,31 @@ def bias_vector(
     return ConstantVector(name, own, length, width(wide), loaded=True)
 
 
-Step = tuple[Opcode, Ref | int]
-
-
 def finish(
     text: Text,
     places: Places,
     accumulator: Ref,
     out: Ref,
     length: int,
-    bias: Ref | None,
-    shift: Ref | None,
+    refs: Mapping[str, Ref],
 ) -> bool:
     """Partial sums to finished elements; False if nothing was to be done.
 
-    The accumulator is overwritten.
+    ``refs``: where the constants and the scratch of the task are, by name.  The
+    accumulator is overwritten.
     """
     operation, narrow, wide = places.work.operation, places.narrow, places.wide
     activation = operation.activation
     if wide == narrow:
-        steps: list[Step] = []
-        if bias is not None:
-            steps.append((Opcode.VVADD, bias))
-        steps += function_steps(places, activation)
         text.widths(narrow, narrow)
-        run_steps(text, steps, accumulator, accumulator, out, length)
-        return bool(steps)
-    if bias is None or shift is None:
-        raise InternalError(f"{operation.name}: no constants to requantise with")
+        if "bias" in refs:
+            target = out if activation is None else accumulator
+            text.vector(Opcode.VVADD, target, accumulator, refs["bias"], length=length)
+        apply_function(text, places, activation, accumulator, out, length, refs)
+        return "bias" in refs or activation is not None
     text.widths(wide, wide)
-    text.vector(Opcode.VVADD, accumulator, accumulator, bias, length=length)
-    text.vector(Opcode.VVSRA, accumulator, accumulator, shift, length=length)
+    for opcode, name in ((Opcode.VVADD, "bias"), (Opcode.VVSRA, "shift")):
+        text.vector(opcode, accumulator, accumulator, refs[name], length=length)
     if is_rectified(activation):
         text.vector(Opcode.VRELU, accumulator, accumulator, length=length)
     else:
@@ -277,41 +278,101 @@ def finish(
     bounded = is_rectified(activation) or (
         activation is not None and activation.function is Function.CLIP
     )
-    if activation is not None and not bounded:
-        text.widths(narrow, narrow)
-        run_steps(text, function_steps(places, activation), out, out, out, length)
+    if not bounded:
+        apply_function(text, places, activation, out, out, length, refs)
     return True
 
 
-def function_steps(places: Places, activation: Activation | None) -> list[Step]:
-    """Instructions of a function of finished elements."""
+def function_needs(
+    needs: Needs,
+    work: SliceWork,
+    numbers: OperationNumbers,
+    length: int,
+    slopes: Ints | None,
+) -> None:
+    """Scratch and constants of the functions of a task.
+
+    ``slopes``: [channels] of a PReLU.
+
+    Raises:
+        NotEmitted: a function without a sequence.
+    """
+    for activation in (work.operation.attributes, work.operation.activation):
+        if not isinstance(activation, Activation):
+            continue
+        if activation.function not in EMITTED_FUNCTIONS:
+            raise NotEmitted(f"function {activation.function.value}")
+        if activation.function not in (Function.LEAKY_RELU, Function.PRELU):
+            continue
+        wide, narrow = max(work.accumulator_bits, work.output_bits), work.output_bits
+        needs.scratch["product"] = aligned(length * width(wide))
+        needs.scratch["negative"] = aligned(length * width(narrow))
+        needs.constants["slope_shift"] = repeated(
+            f"value:{numbers.slope_shift}", numbers.slope_shift, length, wide
+        )
+        if slopes is None:
+            slope = repeated(f"value:{numbers.slope}", numbers.slope, length, narrow)
+        else:
+            box = work.output
+            own = slopes[box.channel_start : box.channel_stop]
+            name = f"slope:{numbers.name}:{box.channel_start}:{box.channel_stop}"
+            slope = ConstantVector(name, own, length, width(narrow))
+        needs.constants["slope"] = slope
+
+
+def apply_function(
+    text: Text,
+    places: Places,
+    activation: Activation | None,
+    source: Ref,
+    out: Ref,
+    length: int,
+    refs: Mapping[str, Ref],
+) -> None:
+    """A function of finished elements, from ``source`` to ``out``."""
     if activation is None:
-        return []
+        return
     numbers, bounds = places.numbers, places.bounds
+    narrow, wide = places.narrow, places.wide
     match activation.function:
-        case Function.RELU:
-            return [(Opcode.VRELU, 0)]
+        case Function.RELU | Function.SIGMOID | Function.TANH as function:
+            opcode = _ONE_STEP[function]
+            text.widths(narrow, narrow)
+            text.vector(opcode, out, source, length=length)
         case Function.CLIP:
-            return [
-                (Opcode.VRSL, bounds[numbers.lower]),
-                (Opcode.VRSU, bounds[numbers.upper]),
-            ]
-        case Function.SIGMOID:
-            return [(Opcode.VSIGM, 0)]
-        case Function.TANH:
-            return [(Opcode.VTANH, 0)]
+            text.widths(narrow, narrow)
+            low, high = bounds[numbers.lower], bounds[numbers.upper]
+            text.vector(Opcode.VRSL, out, source, low, length=length)
+            text.vector(Opcode.VRSU, out, out, high, length=length)
+        case Function.LEAKY_RELU | Function.PRELU:
+            product, negative = refs["product"], refs["negative"]
+            text.widths(narrow, wide)
+            text.vector(Opcode.VVMUL, product, source, refs["slope"], length=length)
+            text.widths(wide, wide)
+            shift = refs["slope_shift"]
+            text.vector(Opcode.VVSRA, product, product, shift, length=length)
+            text.widths(wide, narrow)
+            top = bounds[(1 << (narrow - 1)) - 1]
+            text.vector(Opcode.VRSU, negative, product, top, length=length)
+            text.widths(narrow, narrow)
+            text.vector(Opcode.VVMAX, out, source, negative, length=length)
         case other:
             raise NotEmitted(f"function {other.value}")
 
 
-def run_steps(
-    text: Text, steps: list[Step], source: Ref, between: Ref, out: Ref, length: int
-) -> None:
-    """A chain of vector instructions; the last one writes ``out``."""
-    for number, (opcode, second) in enumerate(steps):
-        target = out if number == len(steps) - 1 else between
-        text.vector(opcode, target, source, second, length=length)
-        source = target
+_ONE_STEP = {
+    Function.RELU: Opcode.VRELU,
+    Function.SIGMOID: Opcode.VSIGM,
+    Function.TANH: Opcode.VTANH,
+}
+
+
+def references(places: Places) -> dict[str, Ref]:
+    """Known addresses of a task's constants and scratch, by name."""
+    return {
+        name: known(address)
+        for name, address in (*places.constants.items(), *places.scratch.items())
+    }
 
 
 def known(value: int | Ints) -> Ref:

@@ -28,6 +28,7 @@ from raptor_cp.targets.pim.lowering_common import (
     bias_vector,
     finish,
     finish_needs,
+    function_needs,
     width,
 )
 from raptor_cp.targets.pim.matrix_costs import Batches, Machine, batches
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Records = NDArray[np.void]
 
-ACC, OPERAND, OUT, BIAS, SHIFT = range(5)  #: symbols; input rows come behind
-ROWS = 5
+ACC, OPERAND, OUT = range(3)  #: symbols; named ones and input rows come behind
+#: Constants and scratch that finishing uses, one symbol each.
+FINISHING = ("bias", "shift", "product", "negative", "slope", "slope_shift")
+ROWS = OUT + 1 + len(FINISHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,11 @@ def array_groups(
 
 
 def matrix_needs(
-    work: SliceWork, numbers: OperationNumbers, machine: Machine, bias: Ints | None
+    work: SliceWork,
+    numbers: OperationNumbers,
+    machine: Machine,
+    bias: Ints | None,
+    slopes: Ints | None,
 ) -> Needs:
     """Scratch and constants of a task with a weight.
 
@@ -198,7 +205,24 @@ def matrix_needs(
         if bias is not None:
             vector = bias_vector(bias, work, numbers, parts.length)
         finish_needs(needs, work, numbers, parts.length, vector)
+        function_needs(needs, work, numbers, parts.length, slopes)
     return needs
+
+
+def _named(places: Places) -> list[int]:
+    """Values of the symbols of :data:`FINISHING`."""
+    held = {**places.constants, **places.scratch}
+    return [held.get(name, 0) for name in FINISHING]
+
+
+def _finishing(places: Places) -> dict[str, Ref]:
+    """Symbols of what the task has of :data:`FINISHING`."""
+    held = {**places.constants, **places.scratch}
+    return {
+        name: Ref(OUT + 1 + index)
+        for index, name in enumerate(FINISHING)
+        if name in held
+    }
 
 
 def _gathers(work: SliceWork) -> bool:
@@ -333,8 +357,7 @@ class _Products:
             places.scratch["sum"],
             places.scratch.get("operand", 0),
             places.out_row(row),
-            places.constants.get("bias", 0),
-            places.constants.get("shift", 0),
+            *_named(places),
             *inputs,
         ]
 
@@ -509,16 +532,7 @@ class _Products:
                 text.copy(out, total, length * self.result)
             return
         if not partial:
-            held = self.places.constants
-            finish(
-                text,
-                self.places,
-                total,
-                out,
-                length,
-                Ref(BIAS) if "bias" in held else None,
-                Ref(SHIFT) if "shift" in held else None,
-            )
+            finish(text, self.places, total, out, length, _finishing(self.places))
 
 
 def _emit_sums(places: Places) -> list[Records]:
@@ -546,15 +560,7 @@ def _emit_sums(places: Places) -> list[Records]:
         target = out if number == work.partials - 1 and not finishing else total
         other = Ref(ROWS + number, at * step)
         text.vector(Opcode.VVADD, target, first, other, length=parts.length)
-    finish(
-        text,
-        places,
-        total,
-        out,
-        parts.length,
-        Ref(BIAS) if "bias" in held else None,
-        Ref(SHIFT) if "shift" in held else None,
-    )
+    finish(text, places, total, out, parts.length, _finishing(places))
     rows = [box.row_start]
     if parts.count > 1:
         rows = list(range(box.row_start, box.row_stop))
@@ -567,8 +573,7 @@ def _emit_sums(places: Places) -> list[Records]:
                 places.scratch["sum"],
                 0,
                 places.out_row(row),
-                held.get("bias", 0),
-                held.get("shift", 0),
+                *_named(places),
                 *(
                     operand.row(row) + box.channel_start * operand.element
                     for operand in places.inputs

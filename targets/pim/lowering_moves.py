@@ -31,10 +31,12 @@ from raptor_cp.targets.pim.lowering_common import (
     NotEmitted,
     Operand,
     Places,
+    function_needs,
     known,
     width,
 )
 from raptor_cp.targets.pim.lowering_vector import emit_function
+from raptor_cp.targets.pim.matrix_costs import Machine, batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,14 +44,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from raptor_cp.graph.work import SliceWork
+    from raptor_cp.targets.pim.sidecar import OperationNumbers
 
     Ints = NDArray[np.int64]
     Records = NDArray[np.void]
     Coordinates = tuple[Ints, Ints, Ints]
 
 
-def move_needs(work: SliceWork) -> Needs:
-    """Nothing but a sequence.
+def move_needs(
+    work: SliceWork, numbers: OperationNumbers, machine: Machine, slopes: Ints | None
+) -> Needs:
+    """Only a function behind a move needs constants.
 
     Raises:
         NotEmitted: there is none.
@@ -69,7 +74,10 @@ def move_needs(work: SliceWork) -> Needs:
                 raise NotEmitted("a softmax along another axis than the innermost")
         case _:
             raise NotEmitted(work.operation.kind.value)
-    return Needs()
+    needs = Needs()
+    length = batches(machine, work, 2).length
+    function_needs(needs, work, numbers, length, slopes)
+    return needs
 
 
 def emit_move_task(places: Places) -> list[Records]:

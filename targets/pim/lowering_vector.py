@@ -21,20 +21,20 @@ from raptor_cp.network.operations import Tensor
 from raptor_cp.targets.pim.emission import Ref, Text
 from raptor_cp.targets.pim.isa import Opcode
 from raptor_cp.targets.pim.lowering_common import (
-    EMITTED_FUNCTIONS,
     ConstantVector,
     Needs,
     NotEmitted,
     Operand,
     Places,
     aligned,
+    apply_function,
     bias_vector,
     finish,
     finish_needs,
-    function_steps,
+    function_needs,
     known,
+    references,
     repeated,
-    run_steps,
     width,
 )
 from raptor_cp.targets.pim.lowering_pooling import (
@@ -67,20 +67,17 @@ def vector_needs(
     machine: Machine,
     inputs: list[Operand],
     scale: tuple[Ints, Ints] | None,
+    slopes: Ints | None,
 ) -> Needs:
-    """Scratch and constants of a task; ``scale``: factors and biases of a SCALE.
+    """Scratch and constants of a task.
+
+    ``scale``: factors and biases of a SCALE; ``slopes``: of a PReLU.
 
     Raises:
         NotEmitted: there is no sequence.
     """
     needs = Needs()
     kind, attributes = work.operation.kind, work.operation.attributes
-    for function in (attributes, work.operation.activation):
-        if (
-            isinstance(function, Activation)
-            and function.function not in EMITTED_FUNCTIONS
-        ):
-            raise NotEmitted(f"function {function.function.value}")
     wide, narrow = max(work.accumulator_bits, work.output_bits), work.input_bits
     if isinstance(attributes, ElementwiseAttributes):
         _elementwise_needs(needs, work, numbers, machine)
@@ -101,7 +98,16 @@ def vector_needs(
         reduce_needs(needs, work, numbers, machine, inputs[0])
     elif kind is not OpKind.ACTIVATION:
         raise NotEmitted(kind.value)
+    function_needs(needs, work, numbers, _function_length(work, machine), slopes)
     return needs
+
+
+def _function_length(work: SliceWork, machine: Machine) -> int:
+    """Elements of the vectors that a task's function works on."""
+    if isinstance(work.operation.attributes, ElementwiseAttributes):
+        return _parts(machine, work).length
+    buffers = {OpKind.SCALE: 4, OpKind.ACTIVATION: 3}.get(work.operation.kind, 2)
+    return batches(machine, work, buffers).length
 
 
 def emit_vector_task(places: Places) -> list[Records]:
@@ -209,8 +215,6 @@ def _elementwise_needs(
     for shape in work.input_shapes:
         if _extent(shape)[2] != _extent(work.output_shape)[2]:
             raise NotEmitted("an operand broadcast along channels")
-    if attributes.scalar_first and kind in (OpKind.SUB,):
-        raise NotEmitted("a scalar first operand")
     length = _parts(machine, work).length
     narrow, wide = work.input_bits, max(work.accumulator_bits, work.output_bits)
     exact = wide > work.output_bits
@@ -242,9 +246,13 @@ def _emit_elementwise(places: Places) -> list[Records]:
     text, out = frame.text, frame.out
     kind, narrow, wide = work.operation.kind, work.input_bits, places.wide
     exact = wide > places.narrow
-    held = {name: known(address) for name, address in places.constants.items()}
+    held = references(places)
     first = frame.operand(0)
     second = held["scalar"] if "scalar" in held else frame.operand(1)
+    attributes = work.operation.attributes
+    swapped = isinstance(attributes, ElementwiseAttributes) and attributes.scalar_first
+    if swapped and not (exact and kind is OpKind.SUB):
+        first, second = second, first
     if kind in (OpKind.MAXIMUM, OpKind.MINIMUM):
         text.widths(narrow, narrow)
         if kind is OpKind.MAXIMUM:
@@ -254,8 +262,8 @@ def _emit_elementwise(places: Places) -> list[Records]:
             text.vector(Opcode.VVSUB, over, first, second, length=length)
             text.vector(Opcode.VVMAX, over, over, held["zero"], length=length)
             text.vector(Opcode.VVSUB, out, first, over, length=length)
-        steps = function_steps(places, work.operation.activation)
-        run_steps(text, steps, out, out, out, length)
+        act = work.operation.activation
+        apply_function(text, places, act, out, out, length, held)
         return [frame.records()]
     if not exact:
         opcode = {
@@ -265,7 +273,7 @@ def _emit_elementwise(places: Places) -> list[Records]:
         }[kind]
         text.widths(narrow, narrow)
         text.vector(opcode, out, first, second, length=length)
-        finish(text, places, out, out, length, None, None)
+        finish(text, places, out, out, length, held)
         return [frame.records()]
     total = known(places.scratch["first"])
     text.widths(narrow, wide)
@@ -279,8 +287,11 @@ def _emit_elementwise(places: Places) -> list[Records]:
             second = aside
         text.widths(wide, wide)
         opcode = Opcode.VVSUB if kind is OpKind.SUB else Opcode.VVADD
-        text.vector(opcode, total, total, second, length=length)
-    finish(text, places, total, out, length, held["bias"], held["shift"])
+        if swapped and kind is OpKind.SUB:
+            text.vector(opcode, total, second, total, length=length)
+        else:
+            text.vector(opcode, total, total, second, length=length)
+    finish(text, places, total, out, length, held)
     return [frame.records()]
 
 
@@ -289,20 +300,12 @@ def _emit_scale(places: Places) -> list[Records]:
     parts = batches(places.machine, work, 4)
     frame, length = _Frame(places, parts), parts.length
     total = known(places.scratch["sum"])
-    held = {name: known(address) for name, address in places.constants.items()}
+    held = references(places)
     frame.text.widths(work.input_bits, places.wide)
     frame.text.vector(
         Opcode.VVMUL, total, frame.operand(0), held["scale"], length=length
     )
-    finish(
-        frame.text,
-        places,
-        total,
-        frame.out,
-        length,
-        held.get("bias"),
-        held.get("shift"),
-    )
+    finish(frame.text, places, total, frame.out, length, held)
     return [frame.records()]
 
 
@@ -313,10 +316,12 @@ def _emit_activation(places: Places) -> list[Records]:
     attributes = work.operation.attributes
     frame.text.widths(work.input_bits, work.output_bits)
     if isinstance(attributes, Activation):
-        steps = function_steps(places, attributes)
-        steps += function_steps(places, work.operation.activation)
-        source, out = frame.operand(0), frame.out
-        run_steps(frame.text, steps, source, out, out, parts.length)
+        source, out, held = frame.operand(0), frame.out, references(places)
+        for activation in (attributes, work.operation.activation):
+            apply_function(
+                frame.text, places, activation, source, out, parts.length, held
+            )
+            source = out
     return [frame.records()]
 
 
@@ -327,7 +332,6 @@ def emit_function(places: Places, parts: Batches | None = None) -> list[Records]
         return []
     parts = parts or batches(places.machine, places.work, 2)
     frame = _Frame(places, parts)
-    frame.text.widths(places.narrow, places.narrow)
-    steps = function_steps(places, activation)
-    run_steps(frame.text, steps, frame.out, frame.out, frame.out, parts.length)
+    out, held = frame.out, references(places)
+    apply_function(frame.text, places, activation, out, out, parts.length, held)
     return [frame.records()]
