@@ -2,12 +2,15 @@
 
 Two things in order, inside one deterministic budget: copies of weights shared out
 before placement (:mod:`raptor_cp.models.latency_copies`), list schedules by every
-method on them; then windows of the best schedule, solved exactly
+method with and without them, also as if transfers took longer (a transfer blocks both
+of its ends, which list schedulers do not see: dearer links keep neighbours together);
+then windows of the best schedule, solved exactly
 (:mod:`raptor_cp.models.latency_window`).  Nothing here proves a bound.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import InternalError
@@ -15,6 +18,7 @@ from raptor_cp.latency.list_scheduling import ListSchedule
 from raptor_cp.latency.methods import METHODS
 from raptor_cp.models.latency_copies import plan_copies, reservation
 from raptor_cp.models.latency_window import WindowSearch
+from raptor_cp.models.solving import MAX_COEFFICIENT
 from raptor_cp.validation import violations
 
 if TYPE_CHECKING:
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Share of the deterministic time for the copies; the windows get the rest.
 _COPIES_SHARE = 0.2
+#: List schedules are made with transfers that take so many times their time.
+_LINK_FACTORS = (1, 8)
 
 
 def improve_latency(
@@ -46,7 +52,11 @@ def improve_latency(
         InternalError: one of them breaks a rule.
     """
     found = [incumbent]
-    schedulers = [method(problem) for method in METHODS.values()]
+    schedulers = [
+        method(_with_links(problem, factor))
+        for factor in _LINK_FACTORS
+        for method in METHODS.values()
+    ]
     weights = schedulers[0].weights
     plan = plan_copies(
         problem,
@@ -75,6 +85,25 @@ def improve_latency(
         if wrong:
             raise InternalError(f"improved latency schedule: {wrong[0]}")
     return tuple(sorted(reversed(distinct.values()), key=_completion))
+
+
+def _with_links(problem: Problem, factor: int) -> Problem:
+    links = problem.resources.links
+    largest = max(
+        int(links.handshake_ns.max(initial=0)),
+        int(links.unit_ns.max(initial=0)),
+        links.read_ns + links.write_ns,
+    )
+    if factor == 1 or largest * factor > MAX_COEFFICIENT:
+        return problem
+    dearer = replace(
+        links,
+        handshake_ns=links.handshake_ns * factor,
+        unit_ns=links.unit_ns * factor,
+        read_ns=links.read_ns * factor,
+        write_ns=links.write_ns * factor,
+    )
+    return replace(problem, resources=replace(problem.resources, links=dearer))
 
 
 def _completion(schedule: Schedule) -> int:
