@@ -1,7 +1,7 @@
 """Functional verification of a whole network.
 
     python benchmarks/bench_verify.py [--size 64] [--network resnet18] [--stages 8]
-        [--orders 3] [--bits 16]
+        [--orders 3] [--bits 16] [--accumulators exact]
 
 Schedules the network on arch-A without the solver, generates its program and executes
 it under several core orders, for at least two rounds of every bank; prints times,
@@ -14,6 +14,7 @@ import argparse
 import resource
 import time
 
+from raptor_cp.graph.widths import Accumulators
 from raptor_cp.preparation import read_network
 from raptor_cp.realized import plan_forms
 from raptor_cp.scenario import loads
@@ -31,6 +32,8 @@ network: {{zoo: {network}, input: [1, 3, {size}, {size}], weight_bits: {bits},
 target: {{kind: pim, config: arch-a}}
 mode: pipeline
 pipeline: {{stages: {stages}}}
+lowering: {{accumulators: {accumulators}}}
+search: {{timing: static}}
 solver: {{enabled: false}}
 """
 
@@ -42,6 +45,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--stages", type=int, default=8)
     parser.add_argument("--bits", type=int, default=16)
+    parser.add_argument("--accumulators", default="exact")
     parser.add_argument("--orders", type=int, default=3)
     options = parser.parse_args()
     loaded = loads(
@@ -50,6 +54,7 @@ def main() -> int:
             size=options.size,
             stages=options.stages,
             bits=options.bits,
+            accumulators=options.accumulators,
         )
     )
     start = time.perf_counter()
@@ -63,7 +68,8 @@ def main() -> int:
     if not isinstance(target, PimTarget):
         return 1
     start = time.perf_counter()
-    built = build_program(plan, target, network)
+    policy = Accumulators(options.accumulators)
+    built = build_program(plan, target, network, accumulators=policy)
     if not isinstance(built, Built):
         print(f"no program: {built.reason}")
         return 1
