@@ -147,7 +147,9 @@ class _Frame:
         operand = self.places.inputs[index]
         rows, columns, _ = self.box.shape
         if self.single:
-            return Ref(FIRST_INPUT + index, self.at * operand.column_stride)
+            one = _extent(self.places.work.input_shapes[index])[1] == 1
+            stride = 0 if one else operand.column_stride
+            return Ref(FIRST_INPUT + index, self.at * stride)
         several = (self.box.row_start, self.box.row_stop)
         dense = operand.dense(columns, self.channels)
         if len(self.rows) == 1 and rows > 1:
@@ -251,7 +253,7 @@ def _emit_elementwise(places: Places) -> list[Records]:
     second = held["scalar"] if "scalar" in held else frame.operand(1)
     attributes = work.operation.attributes
     swapped = isinstance(attributes, ElementwiseAttributes) and attributes.scalar_first
-    if swapped and not (exact and kind is OpKind.SUB):
+    if swapped and not (exact and kind in (OpKind.ADD, OpKind.SUB)):
         first, second = second, first
     if kind in (OpKind.MAXIMUM, OpKind.MINIMUM):
         text.widths(narrow, narrow)
