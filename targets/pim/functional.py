@@ -16,6 +16,7 @@ import numpy as np
 from raptor_cp.errors import MalformedInput
 from raptor_cp.graph.views import root_of
 from raptor_cp.graph.widths import Accumulators
+from raptor_cp.targets.pim.artifact import read_program
 from raptor_cp.targets.pim.interpreter import (
     CoreImage,
     CoreOrder,
@@ -267,7 +268,9 @@ def verify_program(
 
 def verify_run(
     run: Path,
+    network: Network,
     *,
+    array: MatrixArray | None = None,
     generations: int | None = None,
     orders: Sequence[RunOrder] = DEFAULT_ORDERS,
     seed: int = 0,
@@ -276,26 +279,15 @@ def verify_run(
     """Verify the program of a run folder.
 
     Args:
-        run: folder with ``scenario.yaml`` and ``program/``.
-        generations, orders, seed, strict_host: see :func:`verify_program`.
+        run: folder with ``program/``.
+        network: of the scenario beside it.
+        array, generations, orders, seed, strict_host: see :func:`verify_program`.
 
     Raises:
-        MalformedInput: no run, no program (refused or skipped), or one that does not
-            fit the scenario beside it.
+        MalformedInput: no program (refused or skipped), or one that does not fit the
+            network.
     """
-    from raptor_cp.preparation import read_network
-    from raptor_cp.scenario import load
-    from raptor_cp.targets.pim.artifact import read_program
-    from raptor_cp.targets.pim.target import PimTarget
-    from raptor_cp.targets.registry import create
-
-    scenario, folder = run / "scenario.yaml", run / PROGRAM_FOLDER
-    if not scenario.is_file():
-        raise MalformedInput(
-            "not a run folder",
-            where=str(run),
-            expected="scenario.yaml and program/, as schedule writes them",
-        )
+    folder = run / PROGRAM_FOLDER
     if not folder.is_dir():
         raise MalformedInput(
             "the run has no program",
@@ -305,12 +297,8 @@ def verify_run(
             "a program was refused",
         )
     sidecar = read_sidecar(folder)
-    loaded = load(scenario)
-    network = read_network(loaded)
     native = folder / NATIVE_FOLDER
     program = read_program(native if native.is_dir() else folder)
-    target = create(loaded)
-    array = target.machine.array if isinstance(target, PimTarget) else None
     return verify_program(
         network,
         program,
