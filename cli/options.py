@@ -38,6 +38,13 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", min=1, max=8, help="Solver workers.", show_default=False),
 ]
+AcceptInitial = Annotated[
+    bool,
+    typer.Option(
+        "--accept-initial",
+        help="Keep the initialized schedule when candidates cannot be compared.",
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Machine output on standard output.")
 ]
@@ -48,12 +55,18 @@ Timing = Annotated[bool, typer.Option("--timing", help="Show phase times and cou
 
 
 def overrides(
-    given: list[str] | None, *, no_solver: bool = False, workers: int | None = None
+    given: list[str] | None,
+    *,
+    no_solver: bool = False,
+    workers: int | None = None,
+    accept_initial: bool = False,
 ) -> tuple[str, ...]:
     """All overrides in order; the short options come last and so win."""
     texts = list(given or ())
     if no_solver:
         texts.append("solver.enabled=false")
+    if accept_initial:
+        texts.append("search.accept_initial=true")
     if workers is not None:
         texts.append(f"solver.workers={workers}")
     return tuple(texts)

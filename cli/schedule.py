@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from raptor_cp.cli.options import (
+    AcceptInitial,
     Json,
     NoSolver,
     OutFolder,
@@ -25,6 +26,7 @@ def schedule(
     set_: Overrides = None,
     no_solver: NoSolver = False,
     workers: Workers = None,
+    accept_initial: AcceptInitial = False,
     json: Json = False,
     quiet: Quiet = False,
     timing: Timing = False,
@@ -39,9 +41,10 @@ def schedule(
     from raptor_cp.scenario import load_or_builtin
     from raptor_cp.scheduler import schedule as run
 
-    loaded = load_or_builtin(
-        scenario, overrides(set_, no_solver=no_solver, workers=workers)
+    given = overrides(
+        set_, no_solver=no_solver, workers=workers, accept_initial=accept_initial
     )
+    loaded = load_or_builtin(scenario, given)
     folder = out or Path("runs") / loaded.scenario.name
     check_replaceable(folder)
     screen = console(quiet=quiet)

@@ -6,15 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from raptor_cp.reports.schedule_json import schedule_document
-from raptor_cp.verdict import Verdict
+from raptor_cp.verdict import Unavailable, Verdict
 
 if TYPE_CHECKING:
     from raptor_cp.graph.splitting import SplitReport
     from raptor_cp.infeasibility import Infeasibility
     from raptor_cp.models.certificate import Certificate
     from raptor_cp.models.latency_bound import LatencyCertificate
+    from raptor_cp.periodic.analysis import PeriodicAnalysis
     from raptor_cp.pipeline.beam import Candidate, SearchResult
     from raptor_cp.pipeline.selection import Selection
+    from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
     from raptor_cp.schedule import Schedule
     from raptor_cp.target import RealizedCompletion, RealizedCost
@@ -50,6 +52,8 @@ class ScheduleResult:
         phases: seconds by phase; the only part that differs between equal runs.
         solver: records of all solves.
         joint_static_ns: static objective of the solver's own answer.
+        plan: the selected schedule, realized again from the unchanged graph.
+        periodic: periodic analysis of that plan.
         completion: one inference on the queues (latency mode); None when the queues
             were not asked.
     """
@@ -68,6 +72,8 @@ class ScheduleResult:
     phases: dict[str, float] = field(default_factory=dict)
     solver: tuple[dict[str, object], ...] = ()
     joint_static_ns: int | None = None
+    plan: ExecutionPlan | None = None
+    periodic: PeriodicAnalysis | Unavailable | None = None
     completion: RealizedCompletion | None = None
 
     @property

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from raptor_cp.reports.execution_plan import execution_plan_document
 from raptor_cp.reports.files import write_json, write_text
+from raptor_cp.reports.periodic_report import periodic_document
 from raptor_cp.reports.selection_report import selection_document
 from raptor_cp.run_folder import replacing
 
@@ -32,9 +34,17 @@ def write_run(result: ScheduleResult, folder: Path) -> None:
         write_json(fresh / "result.json", _without_schedule(result))
         if result.schedule is not None:
             write_json(fresh / "schedule.json", result.schedule_document())
+        reports = fresh / "reports"
+        reports.mkdir()
+        if result.plan is not None and result.periodic is not None:
+            write_json(
+                reports / "execution_plan.json", execution_plan_document(result.plan)
+            )
+            write_json(
+                reports / "pipeline_periodic.json",
+                periodic_document(result.plan, result.periodic),
+            )
         if result.search is not None and result.selection is not None:
-            reports = fresh / "reports"
-            reports.mkdir()
             write_json(
                 reports / "pipeline_selection.json",
                 selection_document(

@@ -31,20 +31,24 @@ from raptor_cp.pipeline.selection import Selection, select
 from raptor_cp.pipeline.weights import IndexedResidentWeights
 from raptor_cp.preparation import Prepared, prepare
 from raptor_cp.proving import Prover
-from raptor_cp.realized import realized_cost
+from raptor_cp.realization.checks import check
+from raptor_cp.realization.cost import plan_analysis
+from raptor_cp.realized import PlanForm, plan_forms, realized_cost
 from raptor_cp.result import ScheduleResult
 from raptor_cp.static_cost import static_cost
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.targets.registry import create
 from raptor_cp.validation import validate
-from raptor_cp.verdict import Verdict
+from raptor_cp.verdict import Unavailable, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raptor_cp.infeasibility import Infeasibility
     from raptor_cp.models.certificate import Certificate
+    from raptor_cp.periodic.analysis import PeriodicAnalysis
     from raptor_cp.pipeline.ordered_packing import IndexArray
+    from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
     from raptor_cp.schedule import Schedule
     from raptor_cp.target import RealizedCost, SchedulingTarget
@@ -230,6 +234,7 @@ class _PipelineRun:
             self.notes.append("timing: unproved; the initialized schedule was kept")
         with self.phases.timed("validation"):
             validate(chosen.schedule)
+        plan, periodic = self._final_plan(chosen.schedule, cost)
         self.observer.phase("certificate")
         certificate = self.prover.certificate(chosen.schedule, cost)
         optimal = (
@@ -245,7 +250,29 @@ class _PipelineRun:
             certificate=certificate,
             search=search,
             selection=selection,
+            plan=plan,
+            periodic=periodic,
         )
+
+    def _final_plan(
+        self, schedule: Schedule, cost: RealizedCost
+    ) -> tuple[ExecutionPlan, PeriodicAnalysis | Unavailable]:
+        """Realize the selected schedule again, from the unchanged graph.
+
+        Raises:
+            InternalError: the plan fails one of the graph checks.
+        """
+        forms = plan_forms(self.scenario.pipeline)
+        form = PlanForm.named(cost.form) if cost.form else forms[0][0]
+        with self.phases.timed("final plan"):
+            plan = form.realize(schedule)
+            faults = check(plan).faults
+            if faults:
+                raise InternalError(f"{faults[0].check}: {faults[0].message}")
+            events = self.target.extract_events(plan)
+            if isinstance(events, Unavailable):
+                return plan, events
+            return plan, plan_analysis(events)
 
     def _no_partition(self, failure: PartitionFailure) -> ScheduleResult:
         proof = self.prover.infeasibility()
@@ -269,6 +296,8 @@ class _PipelineRun:
         infeasibility: Infeasibility | None = None,
         search: SearchResult | None = None,
         selection: Selection | None = None,
+        plan: ExecutionPlan | None = None,
+        periodic: PeriodicAnalysis | Unavailable | None = None,
     ) -> ScheduleResult:
         return ScheduleResult(
             self.loaded,
@@ -285,6 +314,8 @@ class _PipelineRun:
             self.phases.to_dict(),
             self.prover.records(),
             None if self.prover.answer is None else self.prover.answer.objective_ns,
+            plan,
+            periodic,
         )
 
 

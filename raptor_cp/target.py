@@ -20,6 +20,7 @@ from raptor_cp.verdict import Unavailable as Unavailable
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.graph.work import Work
+    from raptor_cp.realization.events import PlanEvents
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
 
@@ -298,6 +299,10 @@ class SchedulingTarget(Protocol):
         Raises:
             MalformedInput: some work cannot be priced; the message names the task.
         """
+        ...
+
+    def extract_events(self, plan: ExecutionPlan) -> PlanEvents | Unavailable:
+        """Execution events of a realized schedule, or why there are none."""
         ...
 
     def estimate_realized_schedule_cost(self, plan: ExecutionPlan) -> RealizedCost:

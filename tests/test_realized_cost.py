@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
 
-from raptor_cp.periodic.analysis import OrderAnalysis, analyse_order
-from raptor_cp.periodic.cycle_ratio import CycleRatio, ratio_in_order
-from raptor_cp.periodic.dependency_order import TokenFreeCycle, topological_order
-from raptor_cp.periodic.queue_engine import Stop, TieOrder, TokenExecution
 from raptor_cp.realization.cost import plan_analysis
 from raptor_cp.realization.events import PlanEvents, extract_events
 from raptor_cp.realization.neutral_events import NeutralTimes
 from raptor_cp.realization.plan import CrossStage, Policy
 from raptor_cp.realization.realize import realize
-from raptor_cp.realization.warm_start import settled_start
 from raptor_cp.reports.periodic_report import periodic_document
 from raptor_cp.target import RealizedCost, SchedulingTarget
 from raptor_cp.targets.pim.config import load_config
@@ -111,52 +105,6 @@ def test_random_plans_have_proved_costs(policy: Policy, cross: CrossStage) -> No
             assert found >= details["recurrence_ns"]
             assert found >= details["core_work_ns"]
             assert found >= details["memory_service_ns"]
-
-
-def test_bootstrap_offsets_keep_the_interval() -> None:
-    """Where nothing contends there is one steady state, however it is entered."""
-    for seed in range(25):
-        schedule = random_schedule(seed)
-        if not schedule.placement.stages:
-            continue
-        graph = neutral(realize(schedule, Policy.RELEASE)).graph
-        order = topological_order(graph)
-        assert not isinstance(order, TokenFreeCycle)
-        ratio = ratio_in_order(graph, order)
-        assert isinstance(ratio, CycleRatio)
-        started = settled_start(graph, order, ratio, TieOrder.EVENT_INDEX)
-        cold = analyse_order(graph, TieOrder.EVENT_INDEX)
-        warm = analyse_order(started, TieOrder.EVENT_INDEX)
-        assert isinstance(cold, OrderAnalysis)
-        assert isinstance(warm, OrderAnalysis)
-        assert isinstance(warm.exact_interval_ns, Fraction)
-        if isinstance(cold.exact_interval_ns, Fraction):
-            difference = abs(warm.exact_interval_ns - cold.exact_interval_ns)
-            assert difference <= cold.exact_interval_ns / 50
-        assert warm.exact_interval_ns >= ratio.ratio_ns
-
-
-def test_proved_recurrence_replays_from_its_start() -> None:
-    for seed in range(6):
-        graph = neutral(realize(random_schedule(seed))).graph
-        order = topological_order(graph)
-        assert not isinstance(order, TokenFreeCycle)
-        ratio = ratio_in_order(graph, order)
-        assert isinstance(ratio, CycleRatio)
-        started = settled_start(graph, order, ratio, TieOrder.REVERSED)
-        found = analyse_order(started, TieOrder.REVERSED)
-        assert isinstance(found, OrderAnalysis)
-        (proof,) = found.proofs
-        length = proof.transient_generations + proof.period_generations + 64
-        run = TokenExecution(started, TieOrder.REVERSED, generations=length)
-        while run.advance() is Stop.CHECKPOINT:
-            pass
-        times = run.completion_times_ns()
-        first, step = proof.transient_generations, proof.period_generations
-        # The last few generations are cut short: cores that ended no longer contend.
-        early = times[:, first : length - step - 32]
-        late = times[:, first + step : length - 32]
-        assert (late - early == proof.period_ns).all()
 
 
 def test_a_faulty_plan_fails_with_its_reasons() -> None:

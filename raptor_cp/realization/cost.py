@@ -3,14 +3,12 @@
 The target supplies the events; what is made of them is the same for every target.
 The reported interval of a tie order is the maximum of the recurrence (maximum cycle
 ratio), the busiest core's compute work, the serialized shared-memory service and the
-interval of the proved recurrence, rounded up to whole ns.  Executions begin with the
-bootstrap offsets of :mod:`raptor_cp.realization.warm_start`.
+interval of the proved recurrence, rounded up to whole ns.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -28,7 +26,6 @@ from raptor_cp.periodic.dependency_order import (
 )
 from raptor_cp.periodic.queue_engine import TieOrder, execute, time_range_fault
 from raptor_cp.realization.checks import check
-from raptor_cp.realization.warm_start import settled_start
 from raptor_cp.target import ProcessorGuidance, RealizedCompletion, RealizedCost
 from raptor_cp.verdict import Unavailable
 
@@ -116,23 +113,14 @@ def realized_completion(
     return RealizedCompletion(found[0], found[1], details=tuple(details))
 
 
-def plan_analysis(events: PlanEvents) -> PeriodicAnalysis:
-    """Everything about one plan, for reports: queues as in :func:`realized_cost`.
+#: Continued attempts of one tie order, each within the limits of the analysis (64
+#: generations of an event, 16 (V + E) events) and with the states already seen.
+CONTINUATIONS = 15
 
-    The single generation starts cold; the tie orders start settled.
-    """
-    graph = events.graph
-    whole = analyse(graph)
-    order = topological_order(graph)
-    if isinstance(order, TokenFreeCycle) or not isinstance(
-        whole.recurrence, CycleRatio
-    ):
-        return whole
-    first, second = (
-        analyse_order(settled_start(graph, order, whole.recurrence, tie), tie)
-        for tie in TieOrder
-    )
-    return replace(whole, orders=(first, second))
+
+def plan_analysis(events: PlanEvents) -> PeriodicAnalysis:
+    """Everything about one plan, for reports: queues as in :func:`realized_cost`."""
+    return analyse(events.graph, continuations=CONTINUATIONS)
 
 
 def _without_timing(reason: Unavailable) -> RealizedCost:
@@ -177,7 +165,7 @@ def _analysed(plan: ExecutionPlan, events: PlanEvents) -> RealizedCost:
         details.append(("within_generation_span_ns", span))
     proved = True
     for tie in TieOrder:
-        found = analyse_order(settled_start(graph, order, ratio, tie), tie)
+        found = analyse_order(graph, tie, continuations=CONTINUATIONS)
         if isinstance(found, Unavailable):
             failures.append(f"{tie}: timing unavailable: {found.reason}")
             intervals.append(found)

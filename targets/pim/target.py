@@ -23,6 +23,7 @@ from raptor_cp.targets.pim.timing import PimTiming
 
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
+    from raptor_cp.realization.events import PlanEvents
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.target import RealizedCompletion, RealizedCost
     from raptor_cp.targets.pim.config import PimConfig
@@ -93,6 +94,12 @@ class PimTarget:
                         noted[note] = None
         times.setflags(write=False)
         return TaskCosts(times, notes=tuple(noted))
+
+    def extract_events(self, plan: ExecutionPlan) -> PlanEvents | Unavailable:
+        """Execution events of a plan by the simulator's timing rules."""
+        from raptor_cp.targets.pim.plan_events import plan_events
+
+        return plan_events(plan, self.timing)
 
     def estimate_realized_schedule_cost(self, plan: ExecutionPlan) -> RealizedCost:
         """Checks, both queue intervals and recurrence of a realized schedule."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from raptor_cp.graph.compute_graph import ComputeGraph
+    from raptor_cp.realization.events import PlanEvents
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.target import RealizedCompletion, RealizedCost
 
@@ -112,14 +113,18 @@ class TableTarget:
             return TaskCosts(table[:, 0].copy())
         return TaskCosts(table.max(axis=1), table)
 
-    def estimate_realized_schedule_cost(self, plan: ExecutionPlan) -> RealizedCost:
-        """Transfers take their link's time, shared memory serves in order."""
-        from raptor_cp.realization.cost import realized_cost
+    def extract_events(self, plan: ExecutionPlan) -> PlanEvents | Unavailable:
+        """Events: transfers take their link's time, shared memory serves in order."""
         from raptor_cp.realization.events import extract_events
         from raptor_cp.realization.neutral_events import NeutralTimes
 
-        times = NeutralTimes(plan.schedule.problem)
-        return realized_cost(plan, lambda realized: extract_events(realized, times))
+        return extract_events(plan, NeutralTimes(plan.schedule.problem))
+
+    def estimate_realized_schedule_cost(self, plan: ExecutionPlan) -> RealizedCost:
+        """Transfers take their link's time, shared memory serves in order."""
+        from raptor_cp.realization.cost import realized_cost
+
+        return realized_cost(plan, self.extract_events)
 
     def estimate_completion(self, plan: ExecutionPlan) -> RealizedCompletion:
         """One inference alone; transfers occupy both of their ends."""
