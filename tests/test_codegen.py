@@ -369,7 +369,7 @@ def _layer(net: NetworkBuilder, x: Tensor, choose: random.Random) -> Tensor:
         spread = 2 if width > 2 * kernel[1] and choose.random() < 0.2 else 1
         return net.conv(
             x,
-            choose.choice([3, 8, 17, 40]),
+            choose.choice([3, 8, 17, 64]),
             kernel,
             stride=choose.choice([(1, 1), (1, 1), (2, 2), (2, 1), (3, 3)]),
             pad=pads,
@@ -397,7 +397,7 @@ def random_network(choose: random.Random) -> Network:
         "random", weight_bits=choose.choice([4, 8]), activation_bits=bits
     )
     x = net.input(
-        (1, choose.choice([1, 3, 6]), choose.randint(4, 9), choose.randint(4, 9))
+        (1, choose.choice([1, 3, 6]), choose.randint(2, 9), choose.randint(2, 9))
     )
     for _ in range(choose.randint(1, 5)):
         x = _layer(net, x, choose)
@@ -426,7 +426,8 @@ def test_random_networks_on_random_chips(seed: int) -> None:
     accumulators = choose.choice([EXACT, EXACT, ACTIVATION])
     resident = choose.random() < 0.7
     options = LoweringOptions(
-        max_lanes=choose.choice([1, 3, 8]),
+        max_lanes=choose.choice([1, 3, 8, 64]),
+        lanes_per_core=choose.choice([1, 2, 6]),
         accumulators=accumulators,
         constants_resident=resident,
     )

@@ -18,6 +18,7 @@ from raptor_cp.targets.pim.codegen_storage import (
     Demand,
     Source,
     plan_blocks,
+    same_spans,
 )
 from raptor_cp.targets.pim.lowering_common import (
     ConstantVector,
@@ -206,6 +207,7 @@ class CoreStorage:
                 box,
                 width(common.network.tensors[entry.root].bits),
                 number,
+                rowwise=_reads_rows(work, entry),
             )
             for entry in common.maps[task]
             for box in entry.boxes
@@ -256,12 +258,12 @@ class CoreStorage:
         work = common.work(task)
         if work.role is TaskRole.REDUCE:
             return [
-                Operand(self.blocks[tensor], work.output)
+                Operand(_exact(self.blocks[tensor], work.output), work.output)
                 for tensor in common.partials[task]
             ]
         return [
             Operand(
-                self.blocks[entry.root] if entry.boxes else [],
+                self._readable(work, entry),
                 entry.hull,
                 entry.shift,
                 entry.flat,
@@ -269,6 +271,13 @@ class CoreStorage:
             )
             for entry in common.maps[task]
         ]
+
+    def _readable(self, work: SliceWork, entry: OperandMap) -> list[Block]:
+        """Blocks that an operand may lie in."""
+        if not entry.boxes:
+            return []
+        blocks = self.blocks[entry.root]
+        return _exact(blocks, entry.hull) if _reads_rows(work, entry) else blocks
 
     def _read_own(self, number: int, item: Send | Store) -> None:
         """Sends and stores read the block of the task that made the result."""
@@ -401,3 +410,13 @@ class CoreStorage:
                         self.core, block.address, block.element, box.elements, pattern
                     )
                 )
+
+
+def _reads_rows(work: SliceWork, entry: OperandMap) -> bool:
+    """The task needs its operand as dense rows; convolutions pick positions."""
+    return work.operation.weight is None or entry.flat is not None
+
+
+def _exact(blocks: list[Block], like: Box) -> list[Block]:
+    """Blocks of just these columns and channels that some task reads."""
+    return [b for b in blocks if b.wanted and same_spans(b.box, like)]

@@ -1,10 +1,12 @@
 """What a core holds of every tensor, and where an element of it lies.
 
 A *block* is a dense box of a tensor in local memory: rows, columns, channels
-innermost.  Boxes that tasks read are merged while they overlap or follow each other.
+innermost.  Boxes that tasks read are merged while they overlap or follow each other;
+a task that works on whole rows needs a block of just its columns and channels, one
+that picks its operands position by position (convolution) does not.
 A *source* brings elements: a load, a receive, a task of the core itself.  Its elements
 go straight into a block whose columns and channels are the source's own; otherwise the
-source gets a block of its own, and copies take what is read from there.
+source gets a block of its own.  Copies take what other blocks need from there.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A dense box of ``tensor``, ``element`` bytes each, live in [first, last]."""
+    """A dense box of ``tensor``, ``element`` bytes each, live in [first, last].
+
+    Attributes:
+        rowwise: some task reads whole rows of it.
+        wanted: some task reads it; otherwise it is only sent or stored.
+    """
 
     tensor: str
     box: Box
@@ -36,6 +43,8 @@ class Block:
     first: int
     last: int
     address: int = -1
+    rowwise: bool = False
+    wanted: bool = False
 
     @property
     def size(self) -> int:
@@ -95,12 +104,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A box that a task reads at ``step``."""
+    """A box that a task reads at ``step``; ``rowwise``: as whole rows."""
 
     tensor: str
     box: Box
     element: int
     step: int
+    rowwise: bool = True
 
 
 def plan_blocks(
@@ -114,40 +124,64 @@ def plan_blocks(
     read: dict[str, list[Block]] = {}
     for demand in demands:
         block = Block(
-            demand.tensor, demand.box, demand.element, demand.step, demand.step
+            demand.tensor,
+            demand.box,
+            demand.element,
+            demand.step,
+            demand.step,
+            rowwise=demand.rowwise,
+            wanted=True,
         )
         read.setdefault(demand.tensor, []).append(block)
     blocks = {tensor: _merged(group) for tensor, group in read.items()}
     for source in sources:
         group = blocks.setdefault(source.tensor, [])
         met = [b for b in group if b.box.intersect(source.box) is not None]
-        if all(_same_spans(b.box, source.box) for b in met):
-            box = source.box
-            last = source.step
-            first = source.step
-            for block in met:
-                box = _hull(box, block.box)
-                last, first = max(last, block.last), min(first, block.first)
+        own = Block(source.tensor, source.box, source.element, source.step, source.step)
+        same = [b for b in met if same_spans(b.box, source.box)]
+        if same or not met:
+            for block in same:
                 group.remove(block)
-            group.append(Block(source.tensor, box, source.element, first, last))
+                _join(own, block)
+            group.append(own)
     # Growing blocks swallow each other: look the final ones up only now.
     for source in sources:
         group = blocks[source.tensor]
-        met = [b for b in group if b.box.intersect(source.box) is not None]
-        inside = [b for b in met if b.box.contains(source.box)]
-        if len(met) == 1 and inside and _same_spans(met[0].box, source.box):
-            source.block = met[0]
-        else:
-            source.block = Block(
-                source.tensor, source.box, source.element, source.step, source.step
-            )
-            source.copies = met
+        met = [
+            b
+            for b in group
+            if b.box.intersect(source.box) is not None
+            and (b.wanted or same_spans(b.box, source.box))
+        ]
+        home = next(
+            (
+                b
+                for b in met
+                if same_spans(b.box, source.box) and b.box.contains(source.box)
+            ),
+            None,
+        )
+        source.copies = [b for b in met if b is not home and b.wanted]
         for block in met:
             block.first = min(block.first, source.step)
+        source.block = home or Block(
+            source.tensor, source.box, source.element, source.step, source.step
+        )
+        if home is not None:
+            home.last = max(home.last, source.step)
     for source in sources:
-        if source.copies:
+        if source.place not in blocks[source.tensor]:
             blocks[source.tensor].append(source.place)
     return blocks
+
+
+def _join(block: Block, other: Block) -> None:
+    """``block`` becomes the hull of both."""
+    block.box = _hull(block.box, other.box)
+    block.first = min(block.first, other.first)
+    block.last = max(block.last, other.last)
+    block.rowwise |= other.rowwise
+    block.wanted |= other.wanted
 
 
 def _merged(blocks: list[Block]) -> list[Block]:
@@ -156,11 +190,12 @@ def _merged(blocks: list[Block]) -> list[Block]:
     while pending:
         block = pending.pop(0)
         for index, other in enumerate(result):
-            if _touching(block.box, other.box):
+            free = not block.rowwise and not other.rowwise
+            if _touching(block.box, other.box) and (
+                free or same_spans(block.box, other.box)
+            ):
                 del result[index]
-                other.box = _hull(block.box, other.box)
-                other.first = min(other.first, block.first)
-                other.last = max(other.last, block.last)
+                _join(other, block)
                 pending.insert(0, other)
                 break
         else:
@@ -190,7 +225,8 @@ def _hull(one: Box, other: Box) -> Box:
     )
 
 
-def _same_spans(one: Box, other: Box) -> bool:
+def same_spans(one: Box, other: Box) -> bool:
+    """Equal columns and channels."""
     return one.bounds[2:] == other.bounds[2:]
 
 
