@@ -35,6 +35,7 @@ from raptor_cp.targets.pim.codegen_transport import (
 from raptor_cp.targets.pim.emission import PERSISTENT, Text
 from raptor_cp.targets.pim.isa import REGISTERS, Opcode
 from raptor_cp.targets.pim.lowering_common import (
+    NotEmitted,
     Places,
 )
 from raptor_cp.targets.pim.lowering_matrix import (
@@ -63,10 +64,17 @@ class CoreCode(CoreStorage):
     """
 
     def emit(self, *, native: bool = False) -> Records:
-        """All records; ``native`` keeps ``vsoftmax``."""
+        """All records; ``native`` keeps ``vsoftmax``.
+
+        Raises:
+            InternalError: storage was planned that a sequence cannot work on.
+        """
         found = [self._entry()]
         for number, step in enumerate(self.steps):
-            found += self._emit_step(number, step)
+            try:
+                found += self._emit_step(number, step)
+            except NotEmitted as why:
+                raise InternalError(f"core {self.core}, step {number}: {why}") from why
         records = np.concatenate(found)
         if not native:
             records = _without_softmax(records)

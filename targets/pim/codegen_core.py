@@ -413,8 +413,12 @@ class CoreStorage:
 
 
 def _reads_rows(work: SliceWork, entry: OperandMap) -> bool:
-    """The task needs its operand as dense rows; convolutions pick positions."""
-    return work.operation.weight is None or entry.flat is not None
+    """The task needs its operand as dense rows; convolutions pick positions.
+
+    Boxes with rows between them must not lie in blocks of different widths.
+    """
+    picks = work.operation.weight is not None and entry.flat is None
+    return not picks or len(entry.boxes) > 1
 
 
 def _exact(blocks: list[Block], like: Box) -> list[Block]:
