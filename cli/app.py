@@ -14,6 +14,7 @@ from raptor_cp.cli.regress import regress
 from raptor_cp.cli.schedule import schedule
 from raptor_cp.cli.schema import schema
 from raptor_cp.cli.targets import targets
+from raptor_cp.cli.verify import verify
 from raptor_cp.cli.zoo import zoo
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ for command in (
     compare,
     regress,
     periodic,
+    verify,
     dispatch,
     zoo,
     targets,

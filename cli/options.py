@@ -34,6 +34,7 @@ OutFolder = Annotated[
 NoSolver = Annotated[
     bool, typer.Option("--no-solver", help="Heuristics only: nothing is proved.")
 ]
+NoProgram = Annotated[bool, typer.Option("--no-program", help="Emit no program.")]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", min=1, max=8, help="Solver workers.", show_default=False),

@@ -7,6 +7,7 @@ import typer
 from raptor_cp.cli.options import (
     AcceptInitial,
     Json,
+    NoProgram,
     NoSolver,
     OutFolder,
     Overrides,
@@ -25,6 +26,7 @@ def schedule(
     out: OutFolder = None,
     set_: Overrides = None,
     no_solver: NoSolver = False,
+    no_program: NoProgram = False,
     workers: Workers = None,
     accept_initial: AcceptInitial = False,
     json: Json = False,
@@ -49,7 +51,7 @@ def schedule(
     check_replaceable(folder)
     screen = console(quiet=quiet)
     with SearchProgress(screen) as progress:
-        result = run(loaded, progress)
+        result = run(loaded, progress, program=not no_program)
     write_run(result, folder)
     if json:
         print_json(result.to_dict())

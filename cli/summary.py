@@ -71,6 +71,12 @@ def print_summary(
             f"{budget.packings.limit} packings, ended by: "
             f"{escape(result.search.termination)}"
         )
+    if result.program is not None:
+        reasons = "; ".join(result.program.reasons)
+        screen.print(
+            f"  program: {result.program.outcome}"
+            + (f" ({escape(reasons)})" if reasons else "")
+        )
     for expectation in result.expectations():
         if not expectation.held:
             screen.print(

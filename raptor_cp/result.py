@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
     from raptor_cp.schedule import Schedule
-    from raptor_cp.target import RealizedCompletion, RealizedCost
+    from raptor_cp.target import BackendResult, RealizedCompletion, RealizedCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class ScheduleResult:
         joint_static_ns: static objective of the solver's own answer.
         plan: the selected schedule, realized again from the unchanged graph.
         periodic: periodic analysis of that plan.
+        program: what the backend made of it; None when no program was asked for.
+        attempts: backend attempts in order: candidate, outcome, reasons.
         completion: one inference on the queues (latency mode); None when the queues
             were not asked.
     """
@@ -74,6 +76,8 @@ class ScheduleResult:
     joint_static_ns: int | None = None
     plan: ExecutionPlan | None = None
     periodic: PeriodicAnalysis | Unavailable | None = None
+    program: BackendResult | None = None
+    attempts: tuple[dict[str, object], ...] = ()
     completion: RealizedCompletion | None = None
 
     @property
@@ -219,6 +223,10 @@ class ScheduleResult:
                  "held": e.held}
                 for e in self.expectations()
             ],
+            "program": None if self.program is None else self.program.outcome,
+            "program_reasons": []
+            if self.program is None
+            else list(self.program.reasons),
             "notes": list(self.notes),
         }  # fmt: skip
 

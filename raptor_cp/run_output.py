@@ -27,6 +27,8 @@ def write_run(result: ScheduleResult, folder: Path) -> None:
     """
     scenario = result.loaded.scenario.to_dict()
     with replacing(folder) as fresh:
+        if result.program is not None and result.program.write is not None:
+            result.program.write(fresh / "program")
         write_text(
             fresh / "scenario.yaml",
             yaml.safe_dump(scenario, sort_keys=False, allow_unicode=True, width=88),
@@ -52,6 +54,7 @@ def write_run(result: ScheduleResult, folder: Path) -> None:
                     result.search,
                     result.selection,
                     result.phases,
+                    result.attempts,
                 ),
             )
 

@@ -37,6 +37,7 @@ from raptor_cp.realized import PlanForm, plan_forms, realized_cost
 from raptor_cp.result import ScheduleResult
 from raptor_cp.static_cost import static_cost
 from raptor_cp.static_evaluation import StaticEvaluator
+from raptor_cp.target import ProgramBackend
 from raptor_cp.targets.registry import create
 from raptor_cp.validation import validate
 from raptor_cp.verdict import Unavailable, Verdict
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
     from raptor_cp.schedule import Schedule
-    from raptor_cp.target import RealizedCost, SchedulingTarget
+    from raptor_cp.target import BackendResult, RealizedCost, SchedulingTarget
 
 
 class SchedulerObserver(Observer):
@@ -62,13 +63,18 @@ class SchedulerObserver(Observer):
 
 
 def schedule(
-    loaded: LoadedScenario, observer: SchedulerObserver | None = None
+    loaded: LoadedScenario,
+    observer: SchedulerObserver | None = None,
+    *,
+    program: bool = False,
 ) -> ScheduleResult:
     """Schedule a scenario.
 
     Args:
         loaded: from :func:`raptor_cp.scenario.load`.
         observer: progress hooks.
+        program: emit a program for the selected schedule where the target can
+            (pipeline mode); ``result.program.write(folder)`` writes it.
 
     Returns:
         A result with a verdict in every case: nothing that the user could cause
@@ -95,7 +101,7 @@ def schedule(
         )
     if loaded.scenario.mode == "latency":
         return run_latency(loaded, target, prepared, watch, phases)
-    return _PipelineRun(loaded, target, prepared, watch, phases).run()
+    return _PipelineRun(loaded, target, prepared, watch, phases, program).run()
 
 
 class _PipelineRun:
@@ -108,7 +114,9 @@ class _PipelineRun:
         prepared: Prepared,
         observer: SchedulerObserver,
         phases: Phases,
+        emit: bool,
     ) -> None:
+        self.emit = emit
         self.loaded, self.scenario = loaded, loaded.scenario
         self.target, self.prepared = target, prepared
         self.observer, self.phases = observer, phases
@@ -215,44 +223,88 @@ class _PipelineRun:
         return StageVector(vector.starts, budgets)
 
     def _select(self, search: SearchResult) -> ScheduleResult:
+        """Select, build, and select again without a candidate that does not fit."""
         costs = [candidate.cost for candidate in search.candidates]
-        selection = select(costs, accept_initial=self.scenario.search.accept_initial)
-        if selection.chosen is None:
-            first = selection.stops[0]
-            reason = (
-                f"candidates cannot be compared: candidate {first[0]}, {first[1]}: "
-                f"{first[2]}"
+        remaining = [candidate.index for candidate in search.candidates]
+        attempts: list[dict[str, object]] = []
+        while remaining:
+            selection = select(
+                costs,
+                remaining=remaining,
+                accept_initial=self.scenario.search.accept_initial,
             )
+            if selection.chosen is None:
+                return self._incomparable(search, selection)
+            chosen = search.candidates[selection.chosen]
+            cost = chosen.cost
+            if cost is None:  # a single candidate is not gated; its figure comes after
+                cost = self._cost(chosen.schedule)
+            with self.phases.timed("validation"):
+                validate(chosen.schedule)
+            plan, periodic = self._final_plan(chosen.schedule, cost)
+            program = self._program(plan)
+            if program is not None:
+                attempts.append(
+                    {
+                        "candidate": selection.chosen,
+                        "outcome": program.outcome,
+                        "reasons": list(program.reasons),
+                    }
+                )
+                if program.outcome == "rejected":
+                    remaining.remove(selection.chosen)
+                    continue
+            if selection.reason == "accepted-initial":
+                self.notes.append("timing: unproved; the initialized schedule was kept")
+            self.observer.phase("certificate")
+            certificate = self.prover.certificate(chosen.schedule, cost)
             return self._result(
-                Verdict.UNKNOWN, reason, search=search, selection=selection
+                Verdict.OPTIMAL if certificate.gap_interval == 0 else Verdict.FEASIBLE,
+                _chosen_because(selection),
+                schedule=chosen.schedule,
+                cost=cost,
+                certificate=certificate,
+                search=search,
+                selection=selection,
+                plan=plan,
+                periodic=periodic,
+                program=program,
+                attempts=tuple(attempts),
             )
-        chosen = search.candidates[selection.chosen]
-        cost = chosen.cost
-        if cost is None:  # a single candidate is not gated; its figure comes after
-            cost = self._cost(chosen.schedule)
-        if selection.reason == "accepted-initial":
-            self.notes.append("timing: unproved; the initialized schedule was kept")
-        with self.phases.timed("validation"):
-            validate(chosen.schedule)
-        plan, periodic = self._final_plan(chosen.schedule, cost)
-        self.observer.phase("certificate")
-        certificate = self.prover.certificate(chosen.schedule, cost)
-        optimal = (
-            certificate is not None
-            and certificate.gap_interval is not None
-            and certificate.gap_interval == 0
+        causes = "; ".join(
+            f"candidate {a['candidate']}: {', '.join(map(str, _listed(a)))}"
+            for a in attempts
         )
         return self._result(
-            Verdict.OPTIMAL if optimal else Verdict.FEASIBLE,
-            _chosen_because(selection),
-            schedule=chosen.schedule,
-            cost=cost,
-            certificate=certificate,
+            Verdict.UNKNOWN,
+            f"no candidate could be built: {causes}",
             search=search,
-            selection=selection,
-            plan=plan,
-            periodic=periodic,
+            attempts=tuple(attempts),
         )
+
+    def _incomparable(
+        self, search: SearchResult, selection: Selection
+    ) -> ScheduleResult:
+        candidate, prop, why = selection.stops[0]
+        reason = (
+            f"candidates cannot be compared: candidate {candidate}, {prop}: {why}; "
+            "--accept-initial keeps the initialized schedule"
+        )
+        return self._result(Verdict.UNKNOWN, reason, search=search, selection=selection)
+
+    def _program(self, plan: ExecutionPlan) -> BackendResult | None:
+        """The plan as a program, where the target emits programs and one is wanted."""
+        if not self.emit or not isinstance(self.target, ProgramBackend):
+            return None
+        lowering = self.scenario.lowering
+        self.observer.phase("program")
+        with self.phases.timed("program"):
+            return self.target.lower(
+                plan,
+                self.prepared.network,
+                accumulators=lowering.accumulators,
+                constants_resident=lowering.constants == "resident",
+            )
 
     def _final_plan(
         self, schedule: Schedule, cost: RealizedCost
@@ -298,24 +350,29 @@ class _PipelineRun:
         selection: Selection | None = None,
         plan: ExecutionPlan | None = None,
         periodic: PeriodicAnalysis | Unavailable | None = None,
+        program: BackendResult | None = None,
+        attempts: tuple[dict[str, object], ...] = (),
     ) -> ScheduleResult:
+        answer = self.prover.answer
         return ScheduleResult(
             self.loaded,
             verdict,
             reason,
-            schedule,
-            cost,
-            certificate,
-            infeasibility,
-            search,
-            selection,
-            self.prepared.splits,
-            (*self.notes, *self.prover.notes),
-            self.phases.to_dict(),
-            self.prover.records(),
-            None if self.prover.answer is None else self.prover.answer.objective_ns,
-            plan,
-            periodic,
+            schedule=schedule,
+            cost=cost,
+            certificate=certificate,
+            infeasibility=infeasibility,
+            search=search,
+            selection=selection,
+            splits=self.prepared.splits,
+            notes=(*self.notes, *self.prover.notes),
+            phases=self.phases.to_dict(),
+            solver=self.prover.records(),
+            joint_static_ns=None if answer is None else answer.objective_ns,
+            plan=plan,
+            periodic=periodic,
+            program=program,
+            attempts=attempts,
         )
 
 
@@ -354,6 +411,11 @@ def stage_limits(loaded: LoadedScenario, groups: PipelineGroups) -> StageLimits:
             for name, limits in constraints.cores.items()
         },
     )
+
+
+def _listed(attempt: dict[str, object]) -> list[object]:
+    reasons = attempt["reasons"]
+    return list(reasons) if isinstance(reasons, list) else [reasons]
 
 
 def _chosen_because(selection: Selection) -> str:

@@ -18,8 +18,12 @@ from raptor_cp.units import ceil_div
 from raptor_cp.verdict import Unavailable as Unavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.graph.work import Work
+    from raptor_cp.network.structure import Network
     from raptor_cp.realization.events import PlanEvents
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
@@ -345,4 +349,38 @@ class CostAuditor(Protocol):
         Raises:
             InternalError: a cost is not what its definition gives.
         """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class BackendResult:
+    """What a backend made of one realized schedule.
+
+    Attributes:
+        outcome: ``built``; ``refused``: the target's instructions cannot express the
+            network, whatever the schedule; ``rejected``: this candidate does not fit
+            (candidate-specific), another one may.
+        reasons: one phrase each; empty when built.
+        write: writes the program and its sidecar into a new folder, verified as it
+            is read back; None unless built.
+    """
+
+    outcome: str
+    reasons: tuple[str, ...] = ()
+    write: Callable[[Path], object] | None = None
+
+
+@runtime_checkable
+class ProgramBackend(Protocol):
+    """A target that emits runnable programs."""
+
+    def lower(
+        self,
+        plan: ExecutionPlan,
+        network: Network | None,
+        *,
+        accumulators: str,
+        constants_resident: bool,
+    ) -> BackendResult:
+        """Allocate, generate code, verify."""
         ...

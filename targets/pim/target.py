@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.graph.widths import Accumulators
 from raptor_cp.graph.work import SliceWork, Work
 from raptor_cp.network.attributes import OpKind
 from raptor_cp.target import (
+    BackendResult,
     LinkModel,
     MatrixArray,
     MemoryModel,
@@ -23,6 +25,7 @@ from raptor_cp.targets.pim.timing import PimTiming
 
 if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
+    from raptor_cp.network.structure import Network
     from raptor_cp.realization.events import PlanEvents
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.target import RealizedCompletion, RealizedCost
@@ -108,6 +111,34 @@ class PimTarget:
         )
 
         return estimate_realized_schedule_cost(plan, self.timing)
+
+    def lower(
+        self,
+        plan: ExecutionPlan,
+        network: Network | None,
+        *,
+        accumulators: str,
+        constants_resident: bool,
+    ) -> BackendResult:
+        """The schedule as a program for the simulator; see ``docs/codegen.md``."""
+        from raptor_cp.targets.pim.backend import Refused, Rejected, build_program
+        from raptor_cp.targets.pim.lowering_common import NotEmitted
+
+        try:
+            result = build_program(
+                plan,
+                self,
+                network,
+                accumulators=Accumulators(accumulators),
+                constants_resident=constants_resident,
+            )
+        except NotEmitted as error:
+            return BackendResult("refused", (str(error),))
+        if isinstance(result, Refused):
+            return BackendResult("refused", result.reasons)
+        if isinstance(result, Rejected):
+            return BackendResult("rejected", (result.reason,))
+        return BackendResult("built", write=result.write)
 
     def estimate_completion(self, plan: ExecutionPlan) -> RealizedCompletion:
         """Completion of one inference alone, in both tie orders."""
