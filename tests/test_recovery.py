@@ -1,0 +1,86 @@
+"""Backend recovery: a candidate that does not fit is rejected and selection repeats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raptor_cp.scenario import load
+from raptor_cp.scheduler import schedule
+from raptor_cp.target import BackendResult
+from raptor_cp.targets.pim.target import PimTarget
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    import pytest
+
+    from raptor_cp.result import ScheduleResult
+    from raptor_cp.schedule import Schedule
+
+TINY = load(ROOT / "scenarios" / "tiny-residual.yaml", ("search.queue_evaluations=4",))
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[str]
+) -> tuple[ScheduleResult, list[Schedule]]:
+    """Schedule with a backend that answers ``outcomes`` in turn."""
+    seen: list[Schedule] = []
+
+    def lower(self: PimTarget, plan: object, *_: object, **__: object) -> BackendResult:
+        seen.append(plan.schedule)  # type: ignore[attr-defined]
+        outcome = outcomes[min(len(seen), len(outcomes)) - 1]
+        return BackendResult(outcome, () if outcome == "built" else ("too large",))
+
+    monkeypatch.setattr(PimTarget, "lower", lower)
+    return schedule(TINY, program=True), seen
+
+
+def test_only_the_selected_candidate_is_lowered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result, seen = run(monkeypatch, ["built"])
+    assert len(seen) == 1
+    assert seen[0] is result.schedule
+    assert [a["outcome"] for a in result.attempts] == ["built"]
+
+
+def test_rejected_candidates_are_tried_once_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result, seen = run(monkeypatch, ["rejected", "rejected", "built"])
+    assert result.verdict.has_solution
+    tried = [a["candidate"] for a in result.attempts]
+    assert len(tried) == len(set(tried)) == 3
+    assert [a["outcome"] for a in result.attempts] == ["rejected", "rejected", "built"]
+    assert len({id(s) for s in seen}) == 3
+
+
+def test_when_all_fail_one_diagnostic_lists_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result, seen = run(monkeypatch, ["rejected"])
+    assert result.exit_code in (1, 3)
+    assert result.verdict == "UNKNOWN"
+    assert result.search is not None
+    assert len(seen) == len(result.search.candidates)
+    for candidate in result.search.candidates:
+        assert f"candidate {candidate.index}: too large" in result.reason
+
+
+def test_refusal_is_not_the_candidates_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, seen = run(monkeypatch, ["refused"])
+    assert len(seen) == 1
+    assert result.verdict.has_solution
+    assert result.program is not None
+    assert result.program.outcome == "refused"
+
+
+def test_without_a_program_the_backend_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lower(*_: object, **__: object) -> BackendResult:
+        raise AssertionError("the backend was asked")
+
+    monkeypatch.setattr(PimTarget, "lower", lower)
+    result = schedule(TINY)
+    assert result.program is None
+    assert result.plan is not None
