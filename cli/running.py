@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
-from raptor_cp.errors import RaptorError
+from raptor_cp.errors import MalformedInput, RaptorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +36,8 @@ def console(*, quiet: bool = False) -> Console:
 
 def print_json(document: object) -> None:
     """Machine output on standard output, the same bytes for the same document."""
+    if sys.stdout is None:
+        raise MalformedInput("standard output is closed", where="--json")
     text = json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -130,7 +130,9 @@ class _PipelineRun:
             self.evaluator = StaticEvaluator(self.problem)
             layout = CoreLayout(self.problem.resources.links)
             placer = StagePlacer(self.evaluator, weights, layout)
-            self.model = PipelineModel(self.packing, self.limits, placer, self._cost)
+            self.model = PipelineModel(
+                self.packing, self.limits, placer, self._cost, phases.timed
+            )
         search = self.scenario.search
         self.budget = SearchBudget(
             search.queue_evaluations, search.packings, search.beam
@@ -192,8 +194,7 @@ class _PipelineRun:
     ) -> tuple[StageVector, Schedule]:
         """The initialized schedule: its retained assignment cannot be lost."""
         self.budget.packings.take()
-        with self.phases.timed("placement"):
-            placed = self.model.place(vector, list(retained))
+        placed = self.model.place(vector, list(retained))
         if placed is None:
             raise InternalError("a retained assignment could not be placed")
         return vector, placed
@@ -206,8 +207,7 @@ class _PipelineRun:
             return None
         self.budget.packings.take()
         vector = self._with_idle_cores(vector)
-        with self.phases.timed("placement"):
-            placed = self.model.place(vector, list(retained))
+        placed = self.model.place(vector, list(retained))
         return None if placed is None else (vector, placed)
 
     def _with_idle_cores(self, vector: StageVector) -> StageVector:

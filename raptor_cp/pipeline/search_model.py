@@ -9,6 +9,7 @@ interpretation").
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from raptor_cp.pipeline.placement import Placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from raptor_cp.pipeline.beam import Candidate
     from raptor_cp.pipeline.budgets import StagePacking
@@ -42,6 +44,7 @@ class PipelineModel:
         limits: side constraints on stages.
         placer: topology-aware placement.
         cost_of: one complete cost evaluation of a schedule.
+        timed: opens a named phase whose time is reported.
     """
 
     def __init__(
@@ -50,12 +53,18 @@ class PipelineModel:
         limits: StageLimits,
         placer: StagePlacer,
         cost_of: Callable[[Schedule], RealizedCost],
+        timed: Callable[[str], AbstractContextManager[None]] | None = None,
     ) -> None:
         self.packing, self.limits, self.placer = packing, limits, placer
         self._cost_of = cost_of
+        self._timed = timed or (lambda _: nullcontext())
 
     def propose(self, parent: Candidate, move: Move) -> Scored | None:
         """Share the changed block's cores (minimax) and price the neighbour."""
+        with self._timed("neighbourhood scoring"):
+            return self._scored(parent, move)
+
+    def _scored(self, parent: Candidate, move: Move) -> Scored | None:
         groups = self.packing.groups
         vector = StageVector(move.starts, (0,) * len(move.starts))
         segments = vector.segments(groups.count)
@@ -145,6 +154,14 @@ class PipelineModel:
         retained: Sequence[IndexArray | None] | None = None,
     ) -> Schedule | None:
         """Constructive assignment of every stage, then physical placement."""
+        with self._timed("constructive packing"):
+            return self._placed(vector, retained)
+
+    def _placed(
+        self,
+        vector: StageVector,
+        retained: Sequence[IndexArray | None] | None,
+    ) -> Schedule | None:
         if retained is None:
             found = [
                 self.packing.best_packed(first, last, budget)

@@ -8,7 +8,8 @@ Schema ``raptor-cp/pipeline-selection/1``::
     candidates [{index, origin, parent, stages: [{groups, cores}], task_stage_runs:
                  [[stage, first task, last task]], proxy_ns, timing, form, interval_ns,
                  alternative_ns, recurrence_proved, static_support, eligible,
-                 failures, unavailable, details, static}]
+                 failures, unavailable, details, recurrence_contributions:
+                 {stage_service_ns, critical_stages}, static}]
     attempts   [{candidate, outcome}]
     phases     {phase: seconds}
 
@@ -111,4 +112,10 @@ def _evidence(cost: RealizedCost | None) -> dict[str, object]:
         "failures": list(cost.failures),
         "unavailable": unavailable,
         "details": dict(cost.details),
+        "recurrence_contributions": None
+        if cost.guidance is None
+        else {
+            "stage_service_ns": list(cost.guidance.stage_service_ns),
+            "critical_stages": list(cost.guidance.critical_stages),
+        },
     }
