@@ -67,14 +67,14 @@ class CoreCode(CoreStorage):
         """All records; ``native`` keeps ``vsoftmax``.
 
         Raises:
-            InternalError: storage was planned that a sequence cannot work on.
+            NotEmitted: there is no sequence for storage as it lies.
         """
         found = [self._entry()]
         for number, step in enumerate(self.steps):
             try:
                 found += self._emit_step(number, step)
             except NotEmitted as why:
-                raise InternalError(f"core {self.core}, step {number}: {why}") from why
+                raise NotEmitted(f"core {self.core}, step {number}: {why}") from why
         records = np.concatenate(found)
         if not native:
             records = _without_softmax(records)

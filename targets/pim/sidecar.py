@@ -247,13 +247,18 @@ class Sidecar:
         # contiguous piece for each kernel position.
         matrix = np.zeros((group.rows, group.columns), np.int64)
         first = group.channel_start // columns
-        together = group.groups_together
-        depth = group.depth
+        together, depth = group.groups_together, group.depth
         taps = rows // depth
         view = matrix.reshape(taps, together, depth, group.columns)
-        for index in range(together):
-            block = weights[first + index].reshape(taps, depth, columns)
-            view[:, index, :, index * columns : (index + 1) * columns] = block
+        channel, stop = group.channel_start, group.channel_start + group.columns
+        while channel < stop:  # a range may begin or end inside a group
+            own = channel // columns
+            last = min(stop, (own + 1) * columns)
+            block = weights[own].reshape(taps, depth, columns)
+            target = slice(channel - group.channel_start, last - group.channel_start)
+            source = slice(channel - own * columns, last - own * columns)
+            view[:, own - first, :, target] = block[:, :, source]
+            channel = last
         return matrix
 
     def preload_values(self, preload: Preload) -> Ints:

@@ -121,7 +121,12 @@ class PimTarget:
         constants_resident: bool,
     ) -> BackendResult:
         """The schedule as a program for the simulator; see ``docs/codegen.md``."""
-        from raptor_cp.targets.pim.backend import Refused, Rejected, build_program
+        from raptor_cp.targets.pim.backend import (
+            Built,
+            Refused,
+            Rejected,
+            build_program,
+        )
         from raptor_cp.targets.pim.lowering_common import NotEmitted
 
         try:
@@ -132,6 +137,9 @@ class PimTarget:
                 accumulators=Accumulators(accumulators),
                 constants_resident=constants_resident,
             )
+            if isinstance(result, Built):
+                for _ in result.records(native=True):
+                    pass  # what cannot be emitted is refused before anything is written
         except NotEmitted as error:
             return BackendResult("refused", (str(error),))
         if isinstance(result, Refused):
