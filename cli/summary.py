@@ -71,6 +71,13 @@ def print_summary(
             f"{budget.packings.limit} packings, ended by: "
             f"{escape(result.search.termination)}"
         )
+    if result.schedule is not None:
+        for name, values in result.schedule.problem.costs.components:
+            label = name.removesuffix("_ns")
+            screen.print(
+                f"  {label}: {duration(int(values.sum()))} of "
+                f"{duration(result.schedule.summary.serial_work_ns)} work"
+            )
     if result.program is not None:
         reasons = "; ".join(result.program.reasons)
         screen.print(

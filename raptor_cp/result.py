@@ -152,7 +152,8 @@ class ScheduleResult:
                     "verdict",
                     expect.verdict,
                     self.verdict,
-                    self.verdict == expect.verdict,
+                    self.verdict == expect.verdict
+                    or (expect.verdict == "FEASIBLE" and self.verdict.has_solution),
                 )
             )
         stages = None if self.schedule is None else len(self.schedule.placement.stages)
@@ -217,6 +218,12 @@ class ScheduleResult:
             "selection": None if self.selection is None else self.selection.reason,
             "termination": None if self.search is None else self.search.termination,
             "budgets": None if self.search is None else self.search.budget.to_dict(),
+            "components": {}
+            if self.schedule is None
+            else {
+                name: int(values.sum())
+                for name, values in self.schedule.problem.costs.components
+            },
             "mvmul": None if self.splits is None else self.splits.mvmuls,
             "expectations": [
                 {"name": e.name, "expected": e.expected, "found": e.found,

@@ -155,11 +155,14 @@ class TaskCosts:
         execution_ns: [T] int64, the cost on any core (the largest when they differ).
         per_core_ns: [T, P] int64 when cores differ, otherwise None.
         notes: what was approximated or has no timed work, for reports.
+        components: named parts of the execution time, [T] int64 ns each, rounded up
+            (on the first core where cores differ): ``dispatch_ns`` of the pe target.
     """
 
     execution_ns: IntArray
     per_core_ns: IntArray | None = None
     notes: tuple[str, ...] = ()
+    components: tuple[tuple[str, IntArray], ...] = ()
 
     def on(self, task: int, core: int) -> int:
         """Execution time (ns) of a task on a core."""

@@ -17,8 +17,10 @@ is placed.  Every core of the chip is listed, idle ones with empty lists and nul
 ``last_task``; ``stage`` is null outside all stages and in latency mode.  ``costs``
 holds every figure of :class:`raptor_cp.schedule.CostSummary` and, from the target,
 ``timing``, ``interval_ns``, ``alternative_interval_ns``, ``recurrence_proved`` and
-``failures``.  Times are ns, ``bytes`` bytes, ``slots`` of weights and ``capacity``
-weight slots, ``slots`` of cores positions in the execution order.
+``failures``; ``components`` has named parts of the execution times (``dispatch_ns`` of
+the pe target), in total and by task.  Times are ns, ``bytes`` bytes, ``slots`` of
+weights and ``capacity`` weight slots, ``slots`` of cores positions in the execution
+order.
 """
 
 from __future__ import annotations
@@ -106,7 +108,19 @@ def schedule_document(
         ],
         "verdict": str(verdict),
         "certificate": dict(certificate or {}),
-        "costs": {**_static_costs(schedule), **_timing(schedule, cost)},
+        "costs": {
+            **_static_costs(schedule),
+            **_timing(schedule, cost),
+            "components": cost_components(schedule),
+        },
+    }
+
+
+def cost_components(schedule: Schedule) -> dict[str, dict[str, object]]:
+    """Named parts of the execution times: in total, and by task id."""
+    return {
+        name: {"total": int(values.sum()), "tasks": values.tolist()}
+        for name, values in schedule.problem.costs.components
     }
 
 

@@ -167,9 +167,17 @@ class PeTarget:
                 raise CompositeTooLarge(error.composite, error.model, where) from None
             table[index] = [times[k] for k in kind]
         notes = self._notes(graph)
+        dispatch = np.array(
+            [
+                ceil_div(task.dispatch_ns.numerator, task.dispatch_ns.denominator)
+                for task in self.task_dispatch(graph)
+            ],
+            dtype=np.int64,
+        )
+        parts = (("dispatch_ns", dispatch),)
         if bool((table == table[:, :1]).all()):
-            return TaskCosts(table[:, 0].copy(), notes=notes)
-        return TaskCosts(table.max(axis=1), table, notes)
+            return TaskCosts(table[:, 0].copy(), notes=notes, components=parts)
+        return TaskCosts(table.max(axis=1), table, notes, parts)
 
     def task_dispatch(self, graph: ComputeGraph, core: int = 0) -> list[TaskDispatch]:
         """Dispatch of every task on an element; zero for explicit times."""
