@@ -80,7 +80,9 @@ def test_cycle_between_operations_is_named() -> None:
         task("b1", operation="B"),
         task("a1", operation="A"),
     ]
-    with pytest.raises(MalformedInput, match=r"operations .* form a cycle: A -> B -> A"):
+    with pytest.raises(
+        MalformedInput, match=r"operations .* form a cycle: A -> B -> A"
+    ):
         explicit_graph("g", tasks, [GivenEdge("a0", "b0"), GivenEdge("b1", "a1")])
 
 
