@@ -10,7 +10,8 @@ import pytest
 from raptor_cp.errors import InternalError, MalformedInput
 from raptor_cp.graph.explicit import GivenTask, explicit_graph
 from raptor_cp.graph.work import CommandWork, ExplicitWork
-from raptor_cp.scenario import loads
+from raptor_cp.scenario import load, loads
+from raptor_cp.scheduler import schedule
 from raptor_cp.target import Unavailable
 from raptor_cp.targets.pe.commands import (
     CompositeCmd,
@@ -25,6 +26,7 @@ from raptor_cp.targets.pe.factory import create
 from raptor_cp.targets.pe.target import PeTarget, check_task_costs, command_log
 from raptor_cp.targets.pe.topology import PeTopology
 from raptor_cp.targets.pe.workload import compute_graph
+from tests.conftest import ROOT
 
 DECODE = """
 schema: raptor-cp/1
@@ -171,3 +173,15 @@ def test_other_kernels_are_one_task() -> None:
     assert graph.task_count == 1
     assert target.topology.elements[0].cost_model == PeCostModel()
     assert target.costs(graph).execution_ns[0] == 4818
+
+
+def test_a_decode_scenario_schedules_in_latency_mode() -> None:
+    """The shipped scenario, for one token at a time."""
+    path = ROOT / "scenarios" / "gqa-decode-pe.yaml"
+    result = schedule(load(path, ("mode=latency",)))
+    assert result.verdict.has_solution
+    assert result.latency_ns is not None
+    assert result.schedule is not None
+    name, dispatch = result.schedule.problem.costs.components[0]
+    assert name == "dispatch_ns"
+    assert 0 < int(dispatch.sum()) < result.latency_ns * 8
