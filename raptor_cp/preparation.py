@@ -26,6 +26,7 @@ from raptor_cp.scenario import (
     ExplicitNetwork,
     InlineNetwork,
     LoadedScenario,
+    OnnxNetwork,
     ZooNetwork,
 )
 from raptor_cp.schedule import Problem
@@ -78,12 +79,25 @@ def read_network(loaded: LoadedScenario) -> Network:
                 activation_bits=spec.activation_bits,
                 where="network.operations",
             )
+        case OnnxNetwork():
+            from raptor_cp.network.onnx_import import OnnxOptions, import_onnx
+
+            return import_onnx(
+                loaded.path(spec.onnx),
+                OnnxOptions(
+                    spec.dims,
+                    spec.input_shapes,
+                    spec.weight_bits,
+                    spec.activation_bits,
+                    spec.allow_unsupported == "vector",
+                ),
+            )
         case _:
             raise MalformedInput(
                 "this kind of network is not supported yet",
                 where="network",
                 value=type(spec).__name__,
-                expected="zoo, operations or tasks",
+                expected="zoo, onnx, operations or tasks",
             )
 
 
@@ -137,7 +151,8 @@ def prepare(
         )
         if not isinstance(lowered, Lowering):
             return explain(lowered, resources)
-        graph, splits, notes = lowered.graph, lowered.splits, lowered.notes
+        graph, splits = lowered.graph, lowered.splits
+        notes = (*network.notes, *lowered.notes)
     oversized = task_conflicts(graph, resources.slots_per_core)
     if oversized:
         return explain(oversized[0], resources)

@@ -387,22 +387,44 @@ class NetworkBuilder(OperationRecorder):
         swapped = self.transpose(split, (0, 2, 1, 3, 4), name=f"{name}.transpose")
         return self.reshape(swapped, x.shape, name=f"{name}.join")
 
-    def softmax(self, x: Tensor, *, axis: int | None = None, name: str = "") -> Tensor:
+    def softmax(
+        self,
+        x: Tensor,
+        *,
+        axis: int | None = None,
+        log: bool = False,
+        name: str = "",
+    ) -> Tensor:
         """Normalised exponentials along ``axis`` (the last one if None)."""
-        attributes = SoftmaxAttributes(len(x.shape) - 1 if axis is None else axis)
+        axis = len(x.shape) - 1 if axis is None else axis
+        attributes = SoftmaxAttributes(axis, log)
         return self._add(self._named(name, "softmax"), OpKind.SOFTMAX, (x,), attributes)
 
     def layer_norm(
-        self, x: Tensor, *, axis: int | None = None, name: str = ""
+        self,
+        x: Tensor,
+        *,
+        axis: int | None = None,
+        epsilon: float = 1e-5,
+        bias: bool = True,
+        parameters: int | None = None,
+        name: str = "",
     ) -> Tensor:
-        """Normalise over ``axis`` and later axes (the last axis if None)."""
-        attributes = LayerNormAttributes(len(x.shape) - 1 if axis is None else axis)
+        """Normalise over ``axis`` and later axes (the last axis if None).
+
+        ``parameters``: number of trained constants, if it is not one scale (and,
+        with ``bias``, one shift) for each normalised element.
+        """
+        axis = len(x.shape) - 1 if axis is None else axis
+        attributes = LayerNormAttributes(axis, epsilon, bias)
+        if parameters is None:
+            parameters = (2 if bias else 1) * prod(x.shape[axis:])
         return self._add(
             self._named(name, "layer_norm"),
             OpKind.LAYER_NORM,
             (x,),
             attributes,
-            vector_parameters=2 * prod(x.shape[attributes.axis :]),
+            vector_parameters=parameters,
         )
 
     def lrn(

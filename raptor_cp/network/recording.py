@@ -50,6 +50,8 @@ class OperationRecorder:
         self._made_by: dict[str, str] = {}
         self._readers: dict[str, int] = {}
         self._counts: dict[str, int] = {}
+        #: What was approximated or assumed, for reports.
+        self.notes: list[str] = []
 
     def input(self, shape: Sequence[int], name: str = "input") -> Tensor:
         """A tensor that arrives with each inference."""
@@ -95,6 +97,60 @@ class OperationRecorder:
             return self._fold(producer, name, replace(producer, activation=activation))
         return self._add(name, OpKind.ACTIVATION, (x,), activation)
 
+    def fold_constant(
+        self, x: Tensor, axis: int | None, *, shift: bool, name: str = ""
+    ) -> Tensor | None:
+        """Fold a product (``shift``: a sum) with constants into what computes ``x``.
+
+        The constants are one number (``axis`` None) or one for each position of
+        ``axis``.  They fold into weights and biases along the output channels, and
+        into a SCALE along its own axis.  None if there is nothing to fold into.
+        """
+        producer = self._foldable(x, (*WEIGHTED_KINDS, OpKind.SCALE))
+        if producer is None:
+            return None
+        name = self._named(name, "shift" if shift else "scale")
+        if producer.weight is not None:
+            gemm = producer.kind is OpKind.GEMM
+            channels = len(x.shape) - 1 if gemm else 1
+            if axis not in (None, channels):
+                return None
+            weight = replace(producer.weight, bias=producer.weight.bias or shift)
+            return self._fold(producer, name, replace(producer, weight=weight))
+        attributes = producer.attributes
+        if not isinstance(attributes, ScaleAttributes):
+            return None
+        if axis not in (None, attributes.axis):
+            return None
+        both = 2 * x.shape[attributes.axis]
+        return self._fold(producer, name, replace(producer, vector_parameters=both))
+
+    def scale(
+        self, x: Tensor, axis: int, *, vectors: int = 2, name: str = ""
+    ) -> Tensor:
+        """``x * scale + shift`` along ``axis``; ``vectors`` of them are constants."""
+        name = self._named(name, "scale")
+        checked_axis(axis, x.shape, self._where(name))
+        return self._add(
+            name,
+            OpKind.SCALE,
+            (x,),
+            ScaleAttributes(axis),
+            vector_parameters=vectors * x.shape[axis],
+        )
+
+    def absorb(self, x: Tensor, names: Sequence[str]) -> None:
+        """Record source nodes that the operation behind ``x`` took over."""
+        maker = self._made_by.get(x.name)
+        if maker is not None and names:
+            operation = self._operations[maker]
+            known = dict.fromkeys((*operation.folded, *names))
+            self._operations[maker] = replace(operation, folded=tuple(known))
+
+    def holds(self, name: str) -> bool:
+        """True if an operation or a tensor has this name."""
+        return name in self._operations or name in self._tensors
+
     def finish(self, *outputs: Tensor) -> Network:
         """The network whose results are ``outputs``.
 
@@ -108,6 +164,7 @@ class OperationRecorder:
             operations=tuple(self._operations.values()),
             tensors=self._tensors,
             constants=tuple(self._constants),
+            notes=tuple(self.notes),
         )
 
     def _add(

@@ -34,6 +34,7 @@ class Network:
         tensors: every tensor named above, by name.
         constants: tensors that are operands but computed by nobody (position
             embeddings, lookup tables); full rank, ``(1, C, 1, 1)`` not ``(C,)``.
+        notes: what the reader of a file approximated or assumed, for reports.
 
     Raises:
         MalformedInput: unknown or doubly produced tensors, duplicate names, a
@@ -47,6 +48,7 @@ class Network:
     operations: tuple[Operation, ...]
     tensors: Mapping[str, Tensor]
     constants: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), compare=False)
     _producer: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
