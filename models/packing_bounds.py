@@ -35,7 +35,7 @@ IMPOSSIBLE = np.int64(2**40)
 #: Subset sums are computed exactly up to this many units.
 _SUBSET_LIMIT = 2_000_000
 #: ... and up to this many units times sizes (bit operations, 64 at a time).
-_SUBSET_WORK = 200_000_000
+_SUBSET_WORK = 20_000_000
 #: Rounding functions u_k with k up to this; larger ones gain below 2 %.
 _LARGEST_K = 48
 _FUNCTIONS = 12

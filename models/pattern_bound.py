@@ -76,14 +76,15 @@ class PatternBound:
     exhaustive: bool
 
 
-def pattern_bound(kinds: PatternKinds, enough: int) -> PatternBound:
-    """Lower bound on the cores for all tasks.
+def pattern_bound(kinds: PatternKinds, cores: int) -> PatternBound:
+    """Lower bound on the cores for all tasks, and patterns to pack them with.
 
     Args:
         kinds: each kind fits on a core alone.
-        enough: stop as soon as more cores than this are proved necessary.
+        cores: when the bound does not exceed it, all patterns that a packing on so
+            many cores can use are enumerated, if they are few.
     """
-    return _Simplex(kinds).run(enough)
+    return _Simplex(kinds).run(cores)
 
 
 class _Simplex:
@@ -100,7 +101,7 @@ class _Simplex:
         self.patterns: list[IntArray] = list(np.diag(alone).astype(np.int64))
         self.seen = {row.tobytes() for row in self.patterns}
 
-    def run(self, enough: int) -> PatternBound:
+    def run(self, cores: int) -> PatternBound:
         kinds = self.kinds
         need = kinds.count.astype(np.float64)
         proved, complete = 1, False
@@ -122,8 +123,6 @@ class _Simplex:
             if exact and value > 0:
                 total = int((self._whole(price) * kinds.count).sum())
                 proved = max(proved, -(-total // value))
-                if proved > enough:
-                    break
             if float(price @ pattern) <= 1.0 + _TOLERANCE:
                 complete = exact
                 break
@@ -131,8 +130,8 @@ class _Simplex:
             if not self._enter(pattern.astype(np.float64), 1.0, level):
                 break
         exhaustive = False
-        if complete and proved <= enough:
-            exhaustive = self._enumerate(price, enough)
+        if complete and proved <= cores:
+            exhaustive = self._enumerate(price, cores)
         return PatternBound(proved, np.array(self.patterns), exhaustive)
 
     def _enumerate(self, price: FloatArray, cores: int) -> bool:

@@ -14,8 +14,8 @@ most C?".  One decision is a logic-based decomposition:
 * an UNKNOWN counts as "no" for the upper bound and as "yes" for the lower bound.
 
 What is learnt about a segment at one C is kept for every other C it holds for.
-Greedy work is limited by a counter of its own, solver work by the budget; no clock
-is read.
+Work outside the solver is limited by a counter of its own, solver work by the
+budget; no clock is read.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ from raptor_cp.verdict import Verdict
 if TYPE_CHECKING:
     from raptor_cp.models.instances import IntArray, JointInstance
 
-#: Task-core visits of greedy packing in one run: a few CPU seconds.
-GREEDY_WORK = 1_500_000_000
+#: Work outside the solver in one run, in units of about a nanosecond of CPU time.
+WORK_LIMIT = 5_000_000_000
 #: Deterministic time of one question to the packing oracle, as a share of the limit.
 _QUESTION_SHARE = 0.05
-#: Segments that one decision may ask the solver about.
-_QUESTIONS = 24
+#: Questions to the packing oracle in one decision.
+_QUESTIONS = 120
+#: Up to so many tasks the optimum is sought to the ns; beyond, to 0.01 %.
+_EXACT_TASKS = 150
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,7 @@ class JointResult:
         stages: partition, budgets and local packings.
         proof: what the bound rests on: ``counting`` or ``counting and cp-sat``.
         decisions: thresholds that were decided.
-        greedy_work: task-core visits of greedy packing.
+        work: units of work outside the solver.
         records: the solves.
         note: why the verdict is not a proof, when it is not.
     """
@@ -94,7 +96,7 @@ class JointResult:
     stages: tuple[JointStage, ...] = ()
     proof: str = "counting"
     decisions: int = 0
-    greedy_work: int = 0
+    work: int = 0
     records: tuple[SolveRecord, ...] = ()
     note: str = ""
 
@@ -131,7 +133,7 @@ def solve_joint(
     *,
     settings: SolveSettings | None = None,
     limit: float | None = None,
-    greedy_work: int = GREEDY_WORK,
+    work_limit: int = WORK_LIMIT,
 ) -> JointResult:
     """Least static objective, or bounds on it from both sides.
 
@@ -140,13 +142,13 @@ def solve_joint(
         budget: of the run.
         settings: seed and workers of the solves.
         limit: deterministic time for all solves here; default: all that remains.
-        greedy_work: task-core visits that greedy packing may take.
+        work_limit: work outside the solver, see :data:`WORK_LIMIT`.
 
     Raises:
         InternalError: an answer breaks a rule (checked without the solver).
     """
     part = budget.share(budget.total if limit is None else limit)
-    search = _JointSearch(instance, part, settings or SolveSettings(), greedy_work)
+    search = _JointSearch(instance, part, settings or SolveSettings(), work_limit)
     result = search.run()
     budget.absorb(part)
     return result
@@ -160,7 +162,7 @@ class _JointSearch:
         instance: JointInstance,
         budget: SolveBudget,
         settings: SolveSettings,
-        greedy_work: int,
+        work_limit: int,
     ) -> None:
         self.instance, self.budget, self.settings = instance, budget, settings
         self.bounds = SegmentBounds(instance)
@@ -170,7 +172,7 @@ class _JointSearch:
         self.kinds = weight_kinds(instance.packing)
         self.facts: dict[tuple[int, int], _Facts] = {}
         self.packers: dict[tuple[int, int], GreedyPacker] = {}
-        self.greedy_limit, self.greedy_work = greedy_work, 0
+        self.work_limit, self.work = work_limit, 0
         self.question_limit = budget.total * _QUESTION_SHARE
         self.decisions = 0
         self.best: tuple[JointStage, ...] = ()
@@ -191,6 +193,18 @@ class _JointSearch:
         low = self._close(low)
         done = self._objective() <= low
         return self._result(Verdict.OPTIMAL if done else Verdict.FEASIBLE, low)
+
+    def _grain(self, low: int) -> int:
+        """Thresholds closer than this (ns) are not told apart."""
+        return 1 if self.instance.packing.tasks <= _EXACT_TASKS else 1 + low // 10_000
+
+    def _tired(self, more: int) -> bool:
+        """Count work; True when it may not be done any more."""
+        if self.work + more > self.work_limit:
+            self.work = self.work_limit
+            return True
+        self.work += more
+        return False
 
     def _objective(self) -> int:
         return max(stage.cost_ns for stage in self.best)
@@ -214,7 +228,7 @@ class _JointSearch:
             self.best,
             "counting and cp-sat" if self.by_solver else "counting",
             self.decisions,
-            self.greedy_work,
+            self.work,
             self.budget.records,
             notes.get(verdict, ""),
         )
@@ -243,7 +257,7 @@ class _JointSearch:
                 break
             bottom = target + 1
             target, step = target + step, 2 * step
-        while bottom < self._objective():
+        while bottom + self._grain(low) <= self._objective():
             middle = (bottom + self._objective() - 1) // 2
             if self.decide(middle, ask=False) is not Verdict.FEASIBLE:
                 bottom = middle + 1
@@ -257,13 +271,13 @@ class _JointSearch:
         open_low: int | None = None
         open_high = 0
         turn = 0
-        while low < self._objective():
+        while low + self._grain(low) <= self._objective():
             turn += 1
             top = self._objective() - 1
             if open_low is not None and open_low > top:
                 open_low = None  # a better schedule made it irrelevant
             if open_low is None:
-                target = top if turn % 2 else (low + top) // 2
+                target = (low + top) // 2 if turn % 2 else top
             elif open_high < top and (turn % 2 or low >= open_low):
                 target = (open_high + 1 + top) // 2
             elif low < open_low:
@@ -274,7 +288,7 @@ class _JointSearch:
             if verdict is Verdict.INFEASIBLE:
                 low = max(low, target + 1)
             elif verdict is Verdict.UNKNOWN:
-                if self.budget.remaining <= 0:
+                if self.work >= self.work_limit:
                     break
                 open_high = target if open_low is None else max(open_high, target)
                 open_low = target if open_low is None else min(open_low, target)
@@ -300,6 +314,7 @@ class _JointSearch:
         questions = 0
         while True:
             cover = self._cover(shown, settled)
+            self._tired(5 * self.instance.depth * shown.size)
             if not cover:
                 break
             open_cells = [(i, j) for i, j, _ in cover if not settled[i, j]]
@@ -358,9 +373,10 @@ class _JointSearch:
         if known is not None and known[1] <= cores:
             return cores, True
         instance = self.instance.segment(i, j, cores, limit_ns)
-        bound = core_bound(instance).cores
-        if bound > cores:
-            facts.needs.append((limit_ns, min(bound, int(IMPOSSIBLE))))
+        if not self._tired(100_000 + 2_000 * instance.tasks):
+            bound = core_bound(instance).cores
+            if bound > cores:
+                facts.needs.append((limit_ns, min(bound, int(IMPOSSIBLE))))
         return (int(IMPOSSIBLE) if known is None else known[1]), False
 
     def _greedy(self, i: int, j: int, cores: int, limit_ns: int) -> None:
@@ -374,9 +390,8 @@ class _JointSearch:
             self.packers[i, j] = packer
         most = self.instance.cores
         visits = 8 * (last - first) * min(most, 2 * cores + 2)
-        if self.greedy_work + visits > self.greedy_limit:
+        if self._tired(visits):
             return
-        self.greedy_work += visits
         found = packer.fewest(limit_ns, min(most, 2 * cores + 2), enough=cores)
         if found is not None:
             self._facts(i, j).packed.append(
@@ -390,8 +405,11 @@ class _JointSearch:
         fallback = int(IMPOSSIBLE) if enough is None else enough[1]
         if facts.least(limit_ns) > cores:
             return facts.least(limit_ns), False
+        segment = self.instance.segment(i, j, cores, limit_ns)
+        if self._tired(10_000_000 + 2_000 * segment.tasks * cores):
+            return fallback, True
         answer = pack(
-            self.instance.segment(i, j, cores, limit_ns),
+            segment,
             self.budget,
             settings=self.settings,
             limit=self.question_limit,
@@ -401,9 +419,10 @@ class _JointSearch:
             facts.packed.append((answer.load_ns, cores, answer.core_of))
             return cores, True
         if answer.verdict is Verdict.INFEASIBLE:
-            facts.needs.append((limit_ns, cores + 1))
+            least = max(cores + 1, min(answer.bound.cores, int(IMPOSSIBLE)))
+            facts.needs.append((limit_ns, least))
             self.by_solver = self.by_solver or bool(answer.records)
-            return cores + 1, False
+            return least, False
         return fallback, True  # UNKNOWN: what greedy packing needs is all we have
 
     def _keep(self, cover: list[Segment], limit_ns: int) -> None:

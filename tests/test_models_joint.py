@@ -252,7 +252,7 @@ def test_there_is_always_a_bound() -> None:
     assert result.objective_ns is not None
     assert result.bound_ns <= result.objective_ns
     assert result.records == ()
-    nothing = solve_joint(instance, SolveBudget(0.0), greedy_work=0)
+    nothing = solve_joint(instance, SolveBudget(0.0), work_limit=0)
     assert nothing.verdict is Verdict.UNKNOWN
     assert nothing.bound_ns == solve_joint(instance, SolveBudget(0.0)).bound_ns
     assert nothing.gap is None
