@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 WORK_LIMIT = 5_000_000_000
 #: Deterministic time of one question to the packing oracle, as a share of the limit.
 _QUESTION_SHARE = 0.05
+#: Share of the work for the first upper bound, by greedy packing alone.
+_GREEDY_SHARE = 0.4
 #: Questions to the packing oracle in one decision.
 _QUESTIONS = 120
 #: Up to so many tasks the optimum is sought to the ns; beyond, to 0.01 %.
@@ -201,7 +203,7 @@ class _JointSearch:
     def _tired(self, more: int) -> bool:
         """Count work; True when it may not be done any more."""
         if self.work + more > self.work_limit:
-            self.work = self.work_limit
+            self.work = max(self.work, self.work_limit)
             return True
         self.work += more
         return False
@@ -251,6 +253,12 @@ class _JointSearch:
 
     def _greedy_ceiling(self, low: int) -> None:
         """Upper bound by greedy packing: gallop up from the floor, then bisect."""
+        whole = self.work_limit
+        self.work_limit = int(whole * _GREEDY_SHARE)
+        self._greedy_bisection(low)
+        self.work_limit = whole
+
+    def _greedy_bisection(self, low: int) -> None:
         step, bottom, target = max(1, low // 2000), low, low
         while target < self._objective():
             if self.decide(target, ask=False) is Verdict.FEASIBLE:
@@ -324,7 +332,7 @@ class _JointSearch:
             for i, j in open_cells:
                 cores = int(shown[i, j])
                 asked = False
-                need, final = self._try_greedy(i, j, cores, limit_ns)
+                need, final = self._try_greedy(i, j, cores, limit_ns, count=ask)
                 if not final and ask and questions < _QUESTIONS:
                     questions += 1
                     asked = True
@@ -362,9 +370,12 @@ class _JointSearch:
         return self.facts.setdefault((i, j), _Facts())
 
     def _try_greedy(
-        self, i: int, j: int, cores: int, limit_ns: int
+        self, i: int, j: int, cores: int, limit_ns: int, *, count: bool
     ) -> tuple[int, bool]:
-        """(cores that are enough, True when that is ``cores`` itself)."""
+        """(cores that are enough, True when that is ``cores`` itself).
+
+        With ``count`` a failure is followed by the counting bounds of the segment.
+        """
         facts = self._facts(i, j)
         known = facts.best(limit_ns)
         if known is None or known[1] > cores:
@@ -372,11 +383,12 @@ class _JointSearch:
             known = facts.best(limit_ns)
         if known is not None and known[1] <= cores:
             return cores, True
-        instance = self.instance.segment(i, j, cores, limit_ns)
-        if not self._tired(100_000 + 2_000 * instance.tasks):
-            bound = core_bound(instance).cores
-            if bound > cores:
-                facts.needs.append((limit_ns, min(bound, int(IMPOSSIBLE))))
+        if count:
+            segment = self.instance.segment(i, j, cores, limit_ns)
+            if not self._tired(100_000 + 2_000 * segment.tasks):
+                bound = core_bound(segment).cores
+                if bound > cores:
+                    facts.needs.append((limit_ns, min(bound, int(IMPOSSIBLE))))
         return (int(IMPOSSIBLE) if known is None else known[1]), False
 
     def _greedy(self, i: int, j: int, cores: int, limit_ns: int) -> None:
@@ -389,7 +401,7 @@ class _JointSearch:
             )
             self.packers[i, j] = packer
         most = self.instance.cores
-        visits = 8 * (last - first) * min(most, 2 * cores + 2)
+        visits = 4 * (last - first) * min(most, 2 * cores + 2)
         if self._tired(visits):
             return
         found = packer.fewest(limit_ns, min(most, 2 * cores + 2), enough=cores)
