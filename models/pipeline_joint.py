@@ -21,7 +21,7 @@ budget; no clock is read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -31,19 +31,27 @@ from raptor_cp.models.instances import validate_packing
 from raptor_cp.models.packing_bounds import IMPOSSIBLE, SegmentBounds, core_bound
 from raptor_cp.models.solving import SolveBudget, SolveRecord, SolveSettings
 from raptor_cp.models.stage_partition import Segment, fewest_cores_path
-from raptor_cp.models.weight_packing import pack
+from raptor_cp.models.weight_packing import counting_bound, pack
 from raptor_cp.units import ceil_div
 from raptor_cp.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from raptor_cp.models.instances import IntArray, JointInstance
+
+T = TypeVar("T")
 
 #: Work outside the solver in one run, in units of about a nanosecond of CPU time.
 WORK_LIMIT = 5_000_000_000
 #: Deterministic time of one question to the packing oracle, as a share of the limit.
 _QUESTION_SHARE = 0.05
-#: Share of the work for the first upper bound, by greedy packing alone.
-_GREEDY_SHARE = 0.4
+#: Work is shared: the first upper bound, by greedy packing, ends at this share, the
+#: counting bounds of segments at that one; the solver's questions have the rest.
+_GREEDY_SHARE = 0.3
+_COUNTING_SHARE = 0.7
+#: Work of one pattern bound.
+_PATTERN_WORK = 8_000_000
 #: Questions to the packing oracle in one decision.
 _QUESTIONS = 120
 #: Up to so many tasks the optimum is sought to the ns; beyond, to 0.01 %.
@@ -191,7 +199,8 @@ class _JointSearch:
         low = self._counting_floor(most)
         if verdict is Verdict.UNKNOWN:
             return self._result(Verdict.UNKNOWN, low)
-        self._greedy_ceiling(low)
+        self._within(_GREEDY_SHARE, lambda: self._greedy_ceiling(low))
+        low = self._within(_COUNTING_SHARE, lambda: self._segment_floor(low))
         low = self._close(low)
         done = self._objective() <= low
         return self._result(Verdict.OPTIMAL if done else Verdict.FEASIBLE, low)
@@ -251,14 +260,55 @@ class _JointSearch:
                 low = middle + 1
         return low
 
+    def _within(self, share: float, phase: Callable[[], T]) -> T:
+        """Run a phase that may take the work up to a share of the limit."""
+        whole = self.work_limit
+        self.work_limit = int(whole * share)
+        result = phase()
+        self.work_limit = whole
+        return result
+
+    def _segment_floor(self, low: int) -> int:
+        """Raise the floor by the counting bounds of single segments."""
+        high = self._objective()
+        while low + self._grain(low) <= high and self.work < self.work_limit:
+            middle = (low + high - 1) // 2
+            if self._excluded(middle):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _excluded(self, limit_ns: int) -> bool:
+        """Whether counting alone proves that no schedule costs <= C.
+
+        The cover with fewest cores is looked at again and again, each time with the
+        bounds of the segments that the last one had.
+        """
+        proved = self._proved(limit_ns)
+        seen = np.zeros(proved.shape, dtype=np.bool_)
+        while not self._tired(5 * self.instance.depth * proved.size):
+            cover = self._cover(proved, seen)
+            if not cover:
+                return True
+            fresh = [(i, j, k) for i, j, k in cover if not seen[i, j]]
+            if not fresh:
+                return False
+            for i, j, cores in fresh:
+                seen[i, j] = True
+                known = self._facts(i, j).best(limit_ns)
+                if known is not None and known[1] <= cores:
+                    continue
+                segment = self.instance.segment(i, j, cores, limit_ns)
+                if self._tired(_PATTERN_WORK + 2_000 * segment.tasks):
+                    return False
+                bound = counting_bound(segment).cores
+                if bound > cores:
+                    self._learn(i, j, limit_ns, bound, proved)
+        return False
+
     def _greedy_ceiling(self, low: int) -> None:
         """Upper bound by greedy packing: gallop up from the floor, then bisect."""
-        whole = self.work_limit
-        self.work_limit = int(whole * _GREEDY_SHARE)
-        self._greedy_bisection(low)
-        self.work_limit = whole
-
-    def _greedy_bisection(self, low: int) -> None:
         step, bottom, target = max(1, low // 2000), low, low
         while target < self._objective():
             if self.decide(target, ask=False) is Verdict.FEASIBLE:
@@ -314,9 +364,7 @@ class _JointSearch:
             ask: let the solver answer what greedy packing and counting cannot.
         """
         self.decisions += 1
-        proved = self.bounds.least_cores(limit_ns)
-        for (i, j), known in self.facts.items():
-            proved[i, j] = max(proved[i, j], known.least(limit_ns))
+        proved = self._proved(limit_ns)
         shown = proved.copy()  # what the DP sees: the oracle's "no" included
         settled = np.zeros(proved.shape, dtype=np.bool_)
         questions = 0
@@ -337,7 +385,8 @@ class _JointSearch:
                     questions += 1
                     asked = True
                     need, final = self._ask(i, j, cores, limit_ns)
-                proved[i, j] = max(proved[i, j], self._facts(i, j).least(limit_ns))
+                self._raise(i, j, self._facts(i, j).least(limit_ns), proved)
+                shown = np.maximum(shown, proved)
                 need = max(need, int(proved[i, j]))
                 shown[i, j] = need if need <= self.most[i, j] else IMPOSSIBLE
                 # An answer "so many are enough" is final; after "no" ask again.
@@ -347,6 +396,33 @@ class _JointSearch:
         if not self._cover(proved):
             return Verdict.INFEASIBLE
         return Verdict.UNKNOWN
+
+    def _proved(self, limit_ns: int) -> IntArray:
+        """[G, G+1] proved lower bounds on cores: tables, and what was learnt.
+
+        A segment needs no fewer cores than any segment inside it.
+        """
+        needs = np.ones(self.most.shape, dtype=np.int64)
+        for (i, j), known in self.facts.items():
+            needs[i, j] = known.least(limit_ns)
+        needs = np.maximum.accumulate(needs, axis=1)
+        needs = np.maximum.accumulate(needs[::-1], axis=0)[::-1]
+        proved = np.maximum(self.bounds.least_cores(limit_ns), needs)
+        proved[proved > self.most] = IMPOSSIBLE
+        return proved
+
+    def _raise(self, i: int, j: int, cores: int, proved: IntArray) -> None:
+        """Enter a bound of one segment into the table, for all that contain it."""
+        around = (slice(0, i + 1), slice(j, None))
+        part = np.maximum(proved[around], cores)
+        proved[around] = np.where(part > self.most[around], IMPOSSIBLE, part)
+
+    def _learn(
+        self, i: int, j: int, limit_ns: int, cores: int, proved: IntArray
+    ) -> None:
+        least = min(cores, int(IMPOSSIBLE))
+        self._facts(i, j).needs.append((limit_ns, least))
+        self._raise(i, j, least, proved)
 
     def _cover(
         self, need: IntArray, settled: np.ndarray | None = None

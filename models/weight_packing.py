@@ -23,6 +23,7 @@ from raptor_cp.errors import InternalError
 from raptor_cp.models.greedy_packing import GreedyPacker
 from raptor_cp.models.instances import validate_packing
 from raptor_cp.models.packing_bounds import (
+    IMPOSSIBLE,
     CoreBound,
     core_bound,
     incompatible_clique,
@@ -445,7 +446,7 @@ def pack(
     clique, refuted = _refuted_by_clique(instance, kinds, bound)
     if refuted is not None:
         return refuted
-    patterns = _patterns(instance, kinds)
+    patterns = _patterns(instance, kinds, instance.cores)
     if patterns is not None and patterns.cores > instance.cores:
         better = CoreBound(patterns.cores, "patterns")
         return PackingResult(Verdict.INFEASIBLE, better, method="patterns")
@@ -456,7 +457,9 @@ def pack(
     return portfolio.run()
 
 
-def _patterns(instance: PackingInstance, kinds: TaskKinds) -> PatternBound | None:
+def _patterns(
+    instance: PackingInstance, kinds: TaskKinds, cores: int
+) -> PatternBound | None:
     """The pattern bound, where it applies: loads, or weights that nobody shares."""
     if not 1 <= kinds.count <= KIND_LIMIT:
         return None
@@ -484,8 +487,19 @@ def _patterns(instance: PackingInstance, kinds: TaskKinds) -> PatternBound | Non
             capacity=instance.capacity,
             limit=limit,
         ),
-        instance.cores,
+        cores,
     )
+
+
+def counting_bound(instance: PackingInstance) -> CoreBound:
+    """Best bound on the cores without the solver, patterns included."""
+    bound = core_bound(instance)
+    if bound.cores >= IMPOSSIBLE:
+        return bound
+    patterns = _patterns(instance, TaskKinds.of(instance), 0)
+    if patterns is None or patterns.cores <= bound.cores:
+        return bound
+    return CoreBound(patterns.cores, "patterns")
 
 
 def proved_infeasible(instance: PackingInstance) -> CoreBound | None:
