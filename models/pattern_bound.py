@@ -28,8 +28,9 @@ FloatArray = NDArray[np.float64]
 
 #: Prices are integers of this scale; times a load (ns) they stay in int64.
 _SCALE = 2**18
-#: Search nodes of one exact pattern search; beyond it nothing is proved.
-_NODES = 200_000
+#: Search nodes of all exact pattern searches of one bound, times the kinds; when
+#: they are spent, what is proved stays proved.
+_NODE_WORK = 12_000_000
 #: Patterns and search nodes of one enumeration.
 _PATTERNS = 3_000
 _ENUMERATION_NODES = 1_000_000
@@ -100,6 +101,7 @@ class _Simplex:
         self.cost: FloatArray = np.ones(size)
         self.patterns: list[IntArray] = list(np.diag(alone).astype(np.int64))
         self.seen = {row.tobytes() for row in self.patterns}
+        self.nodes = _NODE_WORK // size
 
     def run(self, cores: int) -> PatternBound:
         kinds = self.kinds
@@ -123,6 +125,8 @@ class _Simplex:
             if exact and value > 0:
                 total = int((self._whole(price) * kinds.count).sum())
                 proved = max(proved, -(-total // value))
+            if self.nodes <= 0:
+                break
             if float(price @ pattern) <= 1.0 + _TOLERANCE:
                 complete = exact
                 break
@@ -137,7 +141,9 @@ class _Simplex:
     def _enumerate(self, price: FloatArray, cores: int) -> bool:
         """Add the maximal patterns that a packing on ``cores`` cores can use."""
         kinds, whole = self.kinds, self._whole(price)
-        value, _, _ = self._best_pattern(price)
+        value, _, exact = self._best_pattern(price)
+        if not exact:
+            return False
         threshold = int((whole * kinds.count).sum()) - (cores - 1) * value
         found, number, nodes = _enumerate(
             whole,
@@ -175,9 +181,11 @@ class _Simplex:
             kinds.capacity,
             kinds.limit,
             order,
-            _NODES,
+            self.nodes,
         )
-        return int(value), pattern, nodes < _NODES
+        exact = nodes < self.nodes
+        self.nodes -= nodes
+        return int(value), pattern, exact
 
     def _order(self, whole: IntArray) -> IntArray:
         ratio = whole / np.maximum(self.kinds.load, 1e-9)
