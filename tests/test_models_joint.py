@@ -15,13 +15,9 @@ from ortools.sat.python import cp_model
 
 from raptor_cp.errors import MalformedInput
 from raptor_cp.models.instances import JointInstance, PackingInstance, PartitionRules
+from raptor_cp.models.joint_validation import dependency_span, validate_joint
 from raptor_cp.models.packing_bounds import SegmentBounds, segment_spans
-from raptor_cp.models.pipeline_joint import (
-    JointResult,
-    dependency_span,
-    solve_joint,
-    validate_joint,
-)
+from raptor_cp.models.pipeline_joint import JointResult, solve_joint
 from raptor_cp.models.solving import SolveBudget
 from raptor_cp.verdict import Verdict
 
@@ -254,17 +250,9 @@ def test_there_is_always_a_bound() -> None:
     assert result.records == ()
     nothing = solve_joint(instance, SolveBudget(0.0), work_limit=0)
     assert nothing.verdict is Verdict.UNKNOWN
-    assert nothing.bound_ns == solve_joint(instance, SolveBudget(0.0)).bound_ns
+    assert nothing.bound_ns is not None
+    assert nothing.bound_ns <= result.bound_ns
     assert nothing.gap is None
-
-
-def test_bounds_are_monotone_in_the_threshold() -> None:
-    for seed in range(40):
-        bounds = SegmentBounds(random_joint(random.Random(seed), tasks=8))
-        tables = [bounds.least_cores(c) for c in range(1, 60)]
-        # Each bound is valid; a larger threshold can only need fewer cores in truth.
-        for table in tables:
-            assert (table >= 1).all()
 
 
 def test_segment_bounds_never_exceed_the_truth() -> None:

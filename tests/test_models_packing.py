@@ -19,13 +19,15 @@ from raptor_cp.models.packing_bounds import (
     incompatible_clique,
     reachable_capacity,
 )
-from raptor_cp.models.solving import SolveBudget
-from raptor_cp.models.weight_packing import (
+from raptor_cp.models.packing_models import (
     CountModel,
+    PatternModel,
     RepresentativesModel,
     TaskKinds,
-    pack,
 )
+from raptor_cp.models.pattern_bound import PatternKinds, pattern_bound
+from raptor_cp.models.solving import SolveBudget, solve
+from raptor_cp.models.weight_packing import counting_bound, pack
 from raptor_cp.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -322,3 +324,59 @@ def test_models_agree_on_size() -> None:
     kinds = TaskKinds.of(instance)
     model = CountModel(instance, kinds)
     assert len(model.model.proto.variables) == CountModel.size(instance, kinds)
+
+
+def pattern_kinds(instance: PackingInstance) -> PatternKinds:
+    kinds = TaskKinds.of(instance)
+    held = [w for weights in kinds.weights for w in weights]
+    assert instance.load_limit_ns is not None
+    return PatternKinds(
+        load=np.array(kinds.load_ns, dtype=np.int64),
+        count=np.array([len(m) for m in kinds.members], dtype=np.int64),
+        weight_ptr=np.cumsum([0, *(len(w) for w in kinds.weights)]),
+        weight_idx=np.array(held, dtype=np.int64),
+        slots=instance.slots.copy(),
+        capacity=instance.capacity,
+        limit=instance.load_limit_ns,
+    )
+
+
+def test_the_pattern_bound_holds_and_exhaustive_patterns_decide() -> None:
+    decided = stronger = 0
+    for seed in range(300):
+        instance = random_packing(random.Random(seed), True)
+        if core_bound(instance).cores > 100:
+            continue  # a task exceeds a core
+        feasible = exists(instance)
+        found = pattern_bound(pattern_kinds(instance), instance.cores)
+        assert not feasible or found.cores <= instance.cores, seed
+        assert counting_bound(instance).cores >= found.cores
+        stronger += found.cores > core_bound(instance).cores
+        if found.exhaustive:
+            decided += 1
+            model = PatternModel(instance, TaskKinds.of(instance), found.patterns)
+            outcome = solve(model.model, SolveBudget(5.0), what="patterns")
+            assert (outcome.solution is not None) == feasible, seed
+            if outcome.solution is not None:
+                core_of = model.assignment(outcome.solution)
+                assert validate_packing(instance, core_of) == []
+    assert decided > 50
+    assert stronger > 0
+
+
+def test_every_pattern_fits_on_a_core() -> None:
+    for seed in range(100):
+        instance = random_packing(random.Random(seed), True)
+        if core_bound(instance).cores > 100:
+            continue
+        kinds = pattern_kinds(instance)
+        for pattern in pattern_bound(kinds, instance.cores).patterns:
+            used = np.flatnonzero(pattern)
+            held = {
+                int(w)
+                for k in used
+                for w in kinds.weight_idx[kinds.weight_ptr[k] : kinds.weight_ptr[k + 1]]
+            }
+            assert sum(int(kinds.slots[w]) for w in held) <= kinds.capacity
+            assert int((pattern * kinds.load).sum()) <= kinds.limit
+            assert (pattern <= kinds.count).all()
