@@ -27,6 +27,7 @@ from raptor_cp.scenario import (
     InlineNetwork,
     LoadedScenario,
     OnnxNetwork,
+    PimcompNetwork,
     ZooNetwork,
 )
 from raptor_cp.schedule import Problem
@@ -55,8 +56,11 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
 
-def read_network(loaded: LoadedScenario) -> Network:
+def read_network(loaded: LoadedScenario, *, cell_bits: int | None = None) -> Network:
     """The network of a scenario that gives layers.
+
+    ``cell_bits``: bits of a crossbar cell of the target, which PIMCOMP files need
+    for their convention (a weight is as wide as a cell).
 
     Raises:
         MalformedInput: the network is unknown or wrong.
@@ -92,12 +96,21 @@ def read_network(loaded: LoadedScenario) -> Network:
                     spec.allow_unsupported == "vector",
                 ),
             )
+        case PimcompNetwork():
+            from raptor_cp.network.pimcomp_import import CELL_BITS, import_pimcomp
+
+            return import_pimcomp(
+                loaded.path(spec.pimcomp),
+                weight_bits=spec.weight_bits,
+                activation_bits=spec.activation_bits,
+                cell_bits=cell_bits or CELL_BITS,
+            )
         case _:
             raise MalformedInput(
-                "this kind of network is not supported yet",
+                "this kind of network has no layers",
                 where="network",
                 value=type(spec).__name__,
-                expected="zoo, onnx, operations or tasks",
+                expected="zoo, onnx, pimcomp or operations",
             )
 
 
@@ -125,7 +138,8 @@ def prepare(
     elif isinstance(scenario.network, ExplicitNetwork):
         graph = _explicit(loaded)
     else:
-        network = read_network(loaded)
+        array = resources.array
+        network = read_network(loaded, cell_bits=array.cell_bits if array else None)
         if resources.array is None:
             raise MalformedInput(
                 "this target has no weight slots to lower a network onto",

@@ -25,7 +25,7 @@ def write_run(result: ScheduleResult, folder: Path) -> None:
         MalformedInput: the folder holds something that is no run.
         OSError: it cannot be written; the old run is then still there.
     """
-    scenario = result.loaded.scenario.to_dict()
+    scenario = result.loaded.relocated(folder)
     with replacing(folder) as fresh:
         if result.program is not None and result.program.write is not None:
             result.program.write(fresh / "program")

@@ -7,6 +7,7 @@ path, value and expectation.  Relative paths are relative to the scenario file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -346,6 +347,37 @@ class LoadedScenario(Model):
     def path(self, relative: str) -> Path:
         """A path of the scenario file, made absolute."""
         return self.folder / relative
+
+    def relocated(self, folder: Path) -> dict[str, object]:
+        """:meth:`Scenario.to_dict` for a file in ``folder``: paths lead from there.
+
+        Names that are no files beside the scenario (built-in chips) stay.
+        """
+        document = self.scenario.to_dict()
+        for section, key in _FILE_KEYS:
+            entry = document[section]
+            name = entry.get(key) if isinstance(entry, dict) else None
+            if isinstance(entry, dict) and isinstance(name, str):
+                path = self.path(name)
+                if path.suffix and path.is_file():
+                    entry[key] = _path_from(folder.resolve(), path.resolve())
+        return document
+
+
+#: Keys whose values may be paths of files.
+_FILE_KEYS = (
+    ("network", "onnx"),
+    ("network", "pimcomp"),
+    ("target", "config"),
+    ("target", "topology"),
+)
+
+
+def _path_from(folder: Path, path: Path) -> str:
+    try:
+        return Path(os.path.relpath(path, folder)).as_posix()
+    except ValueError:  # another drive
+        return path.as_posix()
 
 
 def load(path: str | Path, overrides: tuple[str, ...] = ()) -> LoadedScenario:

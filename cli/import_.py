@@ -1,0 +1,152 @@
+"""``raptor-cp import``: a model file becomes a scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raptor_cp.cli.model_options import (
+    ActivationBits,
+    AllowUnsupported,
+    Dims,
+    InputShapes,
+    WeightBits,
+    onnx_options,
+)
+from raptor_cp.cli.running import console, reported
+
+if TYPE_CHECKING:
+    from raptor_cp.network.onnx_import import OnnxOptions
+
+ModelFile = Annotated[Path, typer.Argument(help="ONNX or PIMCOMP (JSON) file.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Scenario file to write (default: standard output).",
+        show_default=False,
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the scenario (default: the file's).", show_default=False
+    ),
+]
+Config = Annotated[
+    str, typer.Option("--config", help="Chip: a built-in name, or a file.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+
+
+@reported
+def import_(
+    file: ModelFile,
+    output: Output = None,
+    name: Name = None,
+    config: Config = "arch-a",
+    dim: Dims = None,
+    input_shape: InputShapes = None,
+    weight_bits: WeightBits = None,
+    activation_bits: ActivationBits = None,
+    allow_unsupported: AllowUnsupported = None,
+    force: Force = False,
+) -> None:
+    """Write a scenario that schedules a model file; the file itself is not copied."""
+    import yaml
+
+    from raptor_cp.errors import MalformedInput
+    from raptor_cp.preparation import read_network
+    from raptor_cp.reports.files import write_text
+    from raptor_cp.scenario import loads
+    from raptor_cp.targets.registry import create
+
+    if output is not None and output.exists() and not force:
+        raise MalformedInput(
+            "the file exists", where=str(output), hint="--force replaces it"
+        )
+    options = onnx_options(
+        dim, input_shape, weight_bits, activation_bits, allow_unsupported
+    )
+    folder = (output.parent if output is not None else Path()).resolve()
+    document = {
+        "schema": "raptor-cp/1",
+        "name": _legal(name or file.stem),
+        "network": _network(file, folder, options),
+        "target": {"kind": "pim", "config": _config(config, folder)},
+        "mode": "pipeline",
+    }
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=88)
+    # What was written must load, and its network must be readable.
+    loaded = loads(text, name=str(output or "<scenario>"), folder=folder)
+    array = create(loaded).resources().array
+    network = read_network(loaded, cell_bits=array.cell_bits if array else None)
+    if output is None:
+        print(text, end="")
+    else:
+        write_text(output, text)
+    screen = console()
+    screen.print(
+        f"{network.name}: {len(network.operations)} operations, {network.macs:,} MACs, "
+        f"{network.parameters:,} parameters",
+        markup=False,
+    )
+    for note in network.notes:
+        screen.print(f"note: {note}", markup=False)
+    if output is not None:
+        screen.print(f"wrote {output}", markup=False)
+
+
+def _network(file: Path, folder: Path, options: OnnxOptions) -> dict[str, object]:
+    from raptor_cp.errors import MalformedInput
+    from raptor_cp.network.model_file import is_pimcomp
+
+    json = is_pimcomp(file)
+    entry: dict[str, object] = {"pimcomp" if json else "onnx": _relative(file, folder)}
+    if options.dims:
+        entry["dims"] = dict(options.dims)
+    if options.input_shapes:
+        shapes = options.input_shapes.items()
+        entry["input_shapes"] = {name: list(shape) for name, shape in shapes}
+    if options.vector:
+        entry["allow_unsupported"] = "vector"
+    if json and len(entry) > 1:
+        raise MalformedInput(
+            "a PIMCOMP file has fixed shapes and operations",
+            where=str(file),
+            expected="no --dim, --input-shape or --allow-unsupported",
+        )
+    if options.weight_bits is not None:
+        entry["weight_bits"] = options.weight_bits
+    if options.activation_bits is not None:
+        entry["activation_bits"] = options.activation_bits
+    return entry
+
+
+def _relative(file: Path, folder: Path) -> str:
+    import os
+
+    try:
+        return Path(os.path.relpath(file.resolve(), folder)).as_posix()
+    except ValueError:  # another drive
+        return file.resolve().as_posix()
+
+
+def _config(config: str, folder: Path) -> str:
+    from raptor_cp.targets.pim.config import builtin_configs
+
+    if config in builtin_configs() or not Path(config).is_file():
+        return config
+    return _relative(Path(config), folder)
+
+
+def _legal(name: str) -> str:
+    """``name`` with other characters than a scenario name may have replaced."""
+    kept = "".join(
+        c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name
+    )
+    kept = kept.lstrip("._-")[:100]
+    return kept or "model"
