@@ -73,10 +73,11 @@ def verify(
             expected="scenario.yaml and program/, as schedule writes them",
         )
     loaded = load(scenario)
+    array = create(loaded).resources().array
     result = verify_run(
         run,
-        read_network(loaded),
-        array=create(loaded).resources().array,
+        read_network(loaded, cell_bits=array.cell_bits if array else None),
+        array=array,
         generations=generations,
         orders=core_orders(orders, seed),
         seed=seed,
