@@ -9,6 +9,8 @@ import typer
 from raptor_cp.cli.check import check
 from raptor_cp.cli.compare import compare
 from raptor_cp.cli.dispatch import dispatch
+from raptor_cp.cli.import_ import import_
+from raptor_cp.cli.network import network
 from raptor_cp.cli.periodic import periodic
 from raptor_cp.cli.regress import regress
 from raptor_cp.cli.schedule import schedule
@@ -58,8 +60,12 @@ for command in (
     zoo,
     targets,
     schema,
+    network,
 ):
     app.command()(command)
+
+
+app.command("import")(import_)
 
 
 def main() -> None:

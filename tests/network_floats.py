@@ -295,7 +295,10 @@ class _Run:
         centred = x - x.mean(axis=axes, keepdims=True) if attributes.bias else x
         power = (centred**2).mean(axis=axes, keepdims=True)
         result = centred / np.sqrt(power + attributes.epsilon)
-        names = ("gamma", "beta") if operation.vector_parameters else ()
+        node = self.nodes[operation.name]
+        names: Sequence[str] = ("gamma", "beta") if operation.vector_parameters else ()
+        if node.op_type.endswith("Normalization") and operation.vector_parameters:
+            names = node.input[1:]
         vectors = [self.constants[n] for n in names if n in self.constants]
         for vector, combine in zip(vectors, (np.multiply, np.add), strict=False):
             shape = (-1, *(1,) * (x.ndim - 2)) if vector.size == x.shape[1] else None

@@ -9,6 +9,7 @@ from raptor_cp.errors import MalformedInput
 from raptor_cp.network.onnx_wire import DamagedMessage, without_payload
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import onnx
@@ -75,6 +76,12 @@ def read_model(path: Path) -> onnx.ModelProto:
             where=where,
             expected="a ModelProto with ir_version and graph",
         )
+    if not all(isinstance(text, str) for text in _texts(model.graph)):
+        raise MalformedInput(
+            "a damaged ONNX model: a name is no UTF-8 text",
+            where=where,
+            expected="a complete protobuf file as exporters write it",
+        )
     _check_opset(model, where)
     if model.functions:
         from onnx.inliner import inline_local_functions
@@ -109,6 +116,22 @@ def _is_text(head: bytes) -> bool:
             return False
         text = head[: error.start].decode("utf-8")
     return all(c.isprintable() or c in "\t\r\n\f" for c in text)
+
+
+def _texts(graph: onnx.GraphProto) -> Iterator[object]:
+    """Names of a graph; protobuf gives bytes where they are no text."""
+    yield graph.name
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (d.dim_param for d in value.type.tensor_type.shape.dim)
+    for tensor in graph.initializer:
+        yield tensor.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            if attribute.HasField("g"):
+                yield from _texts(attribute.g)
 
 
 def _check_opset(model: onnx.ModelProto, where: str) -> None:

@@ -17,6 +17,7 @@ from raptor_cp.network.onnx_nodes import (
     BOOL,
     INT64,
     LARGEST_CONSTANT,
+    QUANTISED,
     Info,
     element_bits,
 )
@@ -103,7 +104,7 @@ def infer_outputs(
         for name, info in inputs.items()
     }
     data = {
-        name: numpy_helper.from_array(np.ascontiguousarray(info.value), name)
+        name: numpy_helper.from_array(np.asarray(info.value, order="C"), name)
         for name, info in inputs.items()
         if info.value is not None and info.dtype in _NUMPY
     }
@@ -118,8 +119,14 @@ def infer_outputs(
             value={name: info.shape for name, info in inputs.items()},
         ) from None
     except onnx.checker.ValidationError as error:
+        integer = any(info.dtype in QUANTISED for info in inputs.values())
         raise MalformedInput(
-            f"not a legal call: {_reason(error)}", where=where
+            f"not a legal call: {_reason(error)}",
+            where=where,
+            hint="quantised models use QLinear operators, or QuantizeLinear and "
+            "DequantizeLinear around operators on floats"
+            if integer
+            else "",
         ) from None
     return {name: _typed(kind) for name, kind in found.items()}
 

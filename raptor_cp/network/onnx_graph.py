@@ -22,11 +22,13 @@ from raptor_cp.network.onnx_nodes import (
     Info,
     Node,
     SourceGraph,
+    captured,
     plain_attributes,
+    reads,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import onnx
@@ -136,7 +138,7 @@ class _Reader:
             seen[node.name] = node.op_type
         missing: dict[str, str] = {}
         for node in graph.node:
-            for name in _reads(node):
+            for name in reads(node):
                 if name not in made:
                     missing.setdefault(name, f"{node.name or node.op_type!r}")
         if missing:
@@ -237,7 +239,8 @@ class _Reader:
                 expected="at least 1",
                 hint=f"give the shape: --input-shape {value.name}=...",
             )
-        if len(shape) >= 4 and shape[0] != 1:
+        data = any(n.input and n.input[0] == value.name for n in self.model.graph.node)
+        if data and len(shape) >= 4 and shape[0] != 1:
             one = ",".join(str(size) for size in (1, *shape[1:]))
             raise MalformedInput(
                 "the batch dimension is not 1",
@@ -284,7 +287,7 @@ class _Reader:
         followers: list[list[int]] = [[] for _ in nodes]
         missing = [0] * len(nodes)
         for index, node in enumerate(nodes):
-            sources = [maker[name] for name in _reads(node) if name in maker]
+            sources = [maker[name] for name in reads(node) if name in maker]
             for source in dict.fromkeys(sources):
                 followers[source].append(index)
                 missing[index] += 1
@@ -301,8 +304,8 @@ class _Reader:
             stuck = {i for i, count in enumerate(missing) if count > 0}
             path = [min(stuck)]
             while path.count(path[-1]) < 2:
-                reads = [maker[n] for n in _reads(nodes[path[-1]]) if n in maker]
-                path.append(min(source for source in reads if source in stuck))
+                sources = [maker[n] for n in reads(nodes[path[-1]]) if n in maker]
+                path.append(min(source for source in sources if source in stuck))
             cycle = path[path.index(path[-1]) :][::-1]
             names = [nodes[i].name or nodes[i].output[0] for i in cycle]
             raise MalformedInput(
@@ -452,36 +455,8 @@ class _Reader:
                 continue
             kept.append(node)
             wanted.update(name for name in node.inputs if name)
-            wanted.update(_captured(node))
+            wanted.update(captured(node))
         return kept[::-1]
-
-
-def _captured(node: Node) -> Iterator[str]:
-    for value in node.attributes.values():
-        for part in value if isinstance(value, tuple) else (value,):
-            if hasattr(part, "initializer") and hasattr(part, "node"):
-                yield from _free(part)
-
-
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Values that a node reads, those of its subgraphs included."""
-    for name in node.input:
-        if name:
-            yield name
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield from _free(attribute.g)
-        for graph in attribute.graphs:
-            yield from _free(graph)
-
-
-def _free(graph: onnx.GraphProto) -> Iterator[str]:
-    own = {value.name for value in graph.input}
-    own.update(tensor.name for tensor in graph.initializer)
-    own.update(name for node in graph.node for name in node.output)
-    for node in graph.node:
-        yield from (name for name in _reads(node) if name not in own)
-    yield from (v.name for v in graph.output if v.name not in own)
 
 
 def _nearest(name: str, legal: Sequence[str]) -> str:

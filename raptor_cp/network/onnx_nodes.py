@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from raptor_cp.errors import MalformedInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import numpy as np
     import onnx
@@ -122,8 +122,8 @@ class Node:
 
     @property
     def output(self) -> str:
-        """The first output."""
-        return self.outputs[0]
+        """The first output that is there."""
+        return next((name for name in self.outputs if name), "")
 
     @property
     def where(self) -> str:
@@ -237,3 +237,32 @@ def plain_attributes(node: onnx.NodeProto) -> dict[str, AttributeValue]:
             )
         result[attribute.name] = value
     return result
+
+
+def captured(node: Node) -> Iterator[str]:
+    """Values of the graph that subgraphs of ``node`` read."""
+    for value in node.attributes.values():
+        for part in value if isinstance(value, tuple) else (value,):
+            if hasattr(part, "initializer") and hasattr(part, "node"):
+                yield from _free(part)
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Values that a node reads, those of its subgraphs included."""
+    for name in node.input:
+        if name:
+            yield name
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield from _free(attribute.g)
+        for graph in attribute.graphs:
+            yield from _free(graph)
+
+
+def _free(graph: onnx.GraphProto) -> Iterator[str]:
+    own = {value.name for value in graph.input}
+    own.update(tensor.name for tensor in graph.initializer)
+    own.update(name for node in graph.node for name in node.output)
+    for node in graph.node:
+        yield from (name for name in reads(node) if name not in own)
+    yield from (v.name for v in graph.output if v.name not in own)

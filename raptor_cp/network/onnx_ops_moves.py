@@ -288,7 +288,8 @@ def depth_space(t: Translator, node: Node) -> Held:
     _, channels, rows, columns = x.shape
     if node.operator == "SpaceToDepth":
         split_shape = (1, channels, rows // block, block, columns // block, block)
-        order = (0, 3, 5, 1, 2, 4)
+        crd = node.text("mode", "DCR") == "CRD"
+        order = (0, 1, 3, 5, 2, 4) if crd else (0, 3, 5, 1, 2, 4)
     elif node.text("mode", "DCR") == "DCR":
         split_shape = (1, block, block, channels // block**2, rows, columns)
         order = (0, 3, 4, 1, 5, 2)

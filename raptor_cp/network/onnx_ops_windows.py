@@ -11,6 +11,7 @@ from raptor_cp.network.attributes import (
     PoolFunction,
     ReduceFunction,
 )
+from raptor_cp.network.onnx_nodes import BOOL
 from raptor_cp.network.onnx_ops_matrix import as_map, pair, window_pads
 from raptor_cp.network.onnx_ops_moves import reshaped
 from raptor_cp.network.onnx_translation import (
@@ -298,11 +299,26 @@ def lrn(t: Translator, node: Node) -> Held:
     return Held(result, held.shape)
 
 
+#: Attributes of Attention that do not change its work, or are looked at.
+_ATTENTION = (
+    "is_causal",
+    "kv_num_heads",
+    "q_num_heads",
+    "qk_matmul_output_mode",
+    "scale",
+    "softcap",
+    "softmax_precision",
+)
+
+
 @handles("Attention")
 def attention(t: Translator, node: Node) -> Held:
     """softmax(Q K' * scale + mask) V without a cache, as many keys as queries."""
     if any(node.given(i) for i in (4, 5, 6)) or node.integer("is_causal", 0):
         raise Refusal("a cache or a causal mask")
+    further = [name for name in node.attributes if name not in _ATTENTION]
+    if further:
+        raise Refusal(f"attribute {further[0]!r}")
     if node.number("softcap", 0.0):
         raise Refusal("a soft cap")
     query, key, value = (t.value(node, index) for index in range(3))
@@ -323,6 +339,10 @@ def attention(t: Translator, node: Node) -> Held:
     )
     if node.given(3):
         mask_shape = t.shape(node.inputs[3])
+        if t.info(node.inputs[3]).dtype == BOOL:
+            t.net.notes.append(
+                f"{node.where}: the mask that chooses is priced as added"
+            )
         ranked = (1,) * (4 - len(mask_shape)) + mask_shape
         if t.graph.computed(node.inputs[3]):
             mask = t.viewed(t.value(node, 3).tensor, ranked, f"{name}.mask")

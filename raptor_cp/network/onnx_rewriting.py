@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from raptor_cp.network.onnx_nodes import Node, SourceGraph, element_bits
+from raptor_cp.network.onnx_nodes import (
+    Node,
+    SourceGraph,
+    captured,
+    element_bits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,6 +73,7 @@ class GraphEditor:
             if not wanted.isdisjoint(node.outputs):
                 kept.append(node)
                 wanted.update(node.inputs)
+                wanted.update(captured(node))
         self.graph.nodes = kept[::-1]
 
     def _enter(self, index: int, node: Node) -> None:

@@ -149,6 +149,7 @@ class Translator:
         self.uses.update(graph.outputs)
         self._constants: dict[str, Tensor] = {}
         self._defaulted: set[str] = set()
+        self._unknown: set[str] = set()
 
     def run(self) -> Network:
         """The network.
@@ -294,6 +295,10 @@ class Translator:
 
     def _visit(self, node: Node) -> None:
         self.net.location = f"{self.where}, {node.where}"
+        if node.kind in HANDLERS and not self._unknown.isdisjoint(node.inputs):
+            # What it reads has no shape: a refused node in front is to blame.
+            self._stand_in(node)
+            return
         try:
             self._check(node)
             handler = HANDLERS.get(node.kind)
@@ -302,6 +307,11 @@ class Translator:
             self._put(node, handler(self, node))
         except Refusal as refusal:
             self._refuse(node, str(refusal))
+        except MalformedInput:
+            if not self.refused:
+                raise
+            # It may read a stand-in: what is wrong in front is wrong enough.
+            self._stand_in(node)
 
     def _check(self, node: Node) -> None:
         for name in node.outputs:
@@ -332,12 +342,18 @@ class Translator:
         if self.vector and self._stands_in(node):
             return
         self.refused.append((node, reason))
+        self._stand_in(node)
+
+    def _stand_in(self, node: Node) -> None:
+        """Constants in the place of what ``node`` computes."""
+        self._unknown.update(
+            name for name in node.outputs if name and not self.info(name).shape
+        )
         for name in node.outputs:
             if not name:
                 continue
             shape = self.graph.values[name].shape
-            if shape is None or not shape or len(self.refused) > 10_000:
-                shape = (1,)
+            shape = shape or (1,)
             unique = self.unique(f"{name} (unsupported)")
             self.held[name] = Held(self.net.constant(canonical(shape), unique), shape)
 
