@@ -26,7 +26,7 @@ from raptor_cp.pipeline.partition import (
     PartitionFailure,
     initial_partition,
 )
-from raptor_cp.schedule import Problem
+from raptor_cp.schedules import Problem
 from raptor_cp.target import LinkModel, MemoryModel, Resources, TaskCosts
 
 CASES = ((1, 0.0, "one set"), (6, 0.0, "column blocks"), (6, 0.2, "overlapping sets"))

@@ -18,7 +18,7 @@ from raptor_cp.graph.work import ExplicitWork
 from raptor_cp.latency.bounds import completion_bound
 from raptor_cp.latency.list_scheduling import ListSchedule
 from raptor_cp.latency.methods import METHODS
-from raptor_cp.schedule import Problem
+from raptor_cp.schedules import Problem
 from raptor_cp.static_evaluation import evaluate
 from raptor_cp.target import LinkModel, MemoryModel, Resources, TaskCosts
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from raptor_cp.graph.compute_graph import BaselineAccess
     from raptor_cp.models.pipeline_joint import JointResult
-    from raptor_cp.schedule import Problem, Schedule
+    from raptor_cp.schedules import Problem, Schedule
 
 #: The static objective, as reports print it.
 OBJECTIVE = "max over stages of max(largest core load, dependency span), ns"

@@ -2,7 +2,7 @@
 
 Shapes use T tasks, R weight references, W resident weights, G operation groups,
 P cores, S stages.  Loads and costs are ns, capacities weight slots, traffic bytes.
-The adapters from a :class:`~raptor_cp.schedule.Problem` are at the end.
+The adapters from a :class:`~raptor_cp.schedules.Problem` are at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raptor_cp.units import MAX_NS
 
 if TYPE_CHECKING:
     from raptor_cp.pipeline.groups import StageLimits
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]

@@ -34,7 +34,7 @@ from raptor_cp.verdict import Verdict
 
 if TYPE_CHECKING:
     from raptor_cp.latency.bounds import CompletionBound
-    from raptor_cp.schedule import Problem, Schedule
+    from raptor_cp.schedules import Problem, Schedule
     from raptor_cp.static_evaluation import StaticEvaluator
 
 #: Constraints on pairs of cores that a model may have.

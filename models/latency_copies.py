@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raptor_cp.pipeline.weights import IndexedResidentWeights
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]

@@ -23,7 +23,7 @@ from raptor_cp.validation import violations
 
 if TYPE_CHECKING:
     from raptor_cp.models.solving import SolveBudget, SolveSettings
-    from raptor_cp.schedule import Problem, Schedule
+    from raptor_cp.schedules import Problem, Schedule
     from raptor_cp.static_evaluation import StaticEvaluator
 
 #: Share of the deterministic time for the copies; the windows get the rest.

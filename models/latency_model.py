@@ -20,14 +20,14 @@ from ortools.sat.python import cp_model
 
 from raptor_cp.latency.costs import LatencyCosts
 from raptor_cp.models.solving import scale_divisor
-from raptor_cp.schedule import Placement
+from raptor_cp.schedules import Placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from raptor_cp.latency.bounds import CompletionBound
     from raptor_cp.models.solving import Solution
-    from raptor_cp.schedule import Problem, Schedule
+    from raptor_cp.schedules import Problem, Schedule
 
 #: Cores are put in the order of their first task up to this many Booleans.
 _ORDERED_LIMIT = 4_000

@@ -29,11 +29,11 @@ from raptor_cp.models.solving import (
     scale_divisor,
     solve,
 )
-from raptor_cp.schedule import Placement
+from raptor_cp.schedules import Placement
 from raptor_cp.validation import violations
 
 if TYPE_CHECKING:
-    from raptor_cp.schedule import Problem, Schedule
+    from raptor_cp.schedules import Problem, Schedule
     from raptor_cp.static_evaluation import StaticEvaluator
 
 IntArray = NDArray[np.int64]

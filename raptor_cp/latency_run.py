@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from raptor_cp.phases import Phases
     from raptor_cp.preparation import Prepared
     from raptor_cp.scenario import LoadedScenario
-    from raptor_cp.schedule import Problem, Schedule
+    from raptor_cp.schedules import Problem, Schedule
     from raptor_cp.target import RealizedCompletion, SchedulingTarget
 
 SOLVER_METHOD = "cp-sat"

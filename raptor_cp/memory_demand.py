@@ -16,7 +16,7 @@ from raptor_cp.graph.compute_graph import BaselineKind
 from raptor_cp.target import AccessKind
 
 if TYPE_CHECKING:
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
     from raptor_cp.target import MemoryModel
 
 IntArray = NDArray[np.int64]

@@ -30,7 +30,7 @@ from raptor_cp.scenario import (
     PimcompNetwork,
     ZooNetwork,
 )
-from raptor_cp.schedule import Problem
+from raptor_cp.schedules import Problem
 from raptor_cp.target import CostAuditor, GraphSource
 
 if TYPE_CHECKING:

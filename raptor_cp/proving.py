@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raptor_cp.pipeline.groups import StageLimits
     from raptor_cp.pipeline.partition import PartitionFailure
     from raptor_cp.scenario import LoadedScenario
-    from raptor_cp.schedule import Problem, Schedule
+    from raptor_cp.schedules import Problem, Schedule
     from raptor_cp.target import RealizedCost
 
     IndexArray = NDArray[np.int32]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from raptor_cp.pipeline.search_budget import Counter
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import Pipeline
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
     from raptor_cp.target import (
         CompletionEstimator,
         RealizedCompletion,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from raptor_cp.pipeline.selection import Selection
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
     from raptor_cp.target import BackendResult, RealizedCompletion, RealizedCost
 
 

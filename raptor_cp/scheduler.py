@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from raptor_cp.pipeline.ordered_packing import IndexArray
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
     from raptor_cp.target import BackendResult, RealizedCost, SchedulingTarget
 
 

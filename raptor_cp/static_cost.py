@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from raptor_cp.target import ProcessorGuidance, RealizedCost
 
 if TYPE_CHECKING:
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 
 def static_cost(schedule: Schedule) -> RealizedCost:

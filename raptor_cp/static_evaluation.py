@@ -43,10 +43,10 @@ from numpy.typing import NDArray
 from raptor_cp.equivalence import equivalence_classes
 from raptor_cp.errors import InternalError
 from raptor_cp.memory_demand import MemoryTables as MemoryTables  # re-exported
-from raptor_cp.schedule import CostSummary, Schedule
+from raptor_cp.schedules import CostSummary, Schedule
 
 if TYPE_CHECKING:
-    from raptor_cp.schedule import Placement, Problem
+    from raptor_cp.schedules import Placement, Problem
     from raptor_cp.target import LinkModel
 
 IntArray = NDArray[np.int64]

@@ -17,7 +17,7 @@ from raptor_cp.target import AccessKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from raptor_cp.schedule import Placement, Problem, Schedule
+    from raptor_cp.schedules import Placement, Problem, Schedule
 
 #: dependency (source, destination) -> ns
 _EdgeTimes = dict[tuple[int, int], int]

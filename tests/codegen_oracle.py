@@ -16,7 +16,7 @@ import numpy as np
 from raptor_cp.graph.lowering import Lowering, LoweringOptions, lower_network
 from raptor_cp.graph.views import root_of
 from raptor_cp.realization.realize import realize
-from raptor_cp.schedule import Placement, Problem, Stage
+from raptor_cp.schedules import Placement, Problem, Stage
 from raptor_cp.static_evaluation import evaluate as evaluate_placement
 from raptor_cp.targets.pim.isa import Opcode
 from raptor_cp.targets.pim.quantization import input_values, quantized

@@ -23,7 +23,7 @@ from raptor_cp.graph.compute_graph import (
     Transfer,
 )
 from raptor_cp.graph.work import ExplicitWork
-from raptor_cp.schedule import Placement, Problem, Stage
+from raptor_cp.schedules import Placement, Problem, Stage
 from raptor_cp.target import LinkModel, MemoryModel, Resources, TaskCosts
 
 

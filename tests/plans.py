@@ -25,14 +25,14 @@ from raptor_cp.realization.plan import (
     Run,
     Store,
 )
-from raptor_cp.schedule import Placement, Problem, Stage
+from raptor_cp.schedules import Placement, Problem, Stage
 from raptor_cp.static_evaluation import evaluate
 from tests.instances import costs_of, mesh_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 
 def pipeline(

@@ -21,7 +21,7 @@ from raptor_cp.network.attributes import (
 from raptor_cp.network.builder import NetworkBuilder
 from raptor_cp.realization.plan import CrossStage, OrderRule, Policy
 from raptor_cp.realization.realize import realize
-from raptor_cp.schedule import Placement, Problem, Stage
+from raptor_cp.schedules import Placement, Problem, Stage
 from raptor_cp.static_evaluation import evaluate
 from raptor_cp.targets.pim.config import load_config
 from raptor_cp.targets.pim.target import PimTarget

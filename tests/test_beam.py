@@ -13,7 +13,7 @@ from raptor_cp.errors import InternalError, MalformedInput
 from raptor_cp.pipeline.beam import Candidate, Scored, refine
 from raptor_cp.pipeline.neighbourhood import Move, StageVector, moves
 from raptor_cp.pipeline.search_budget import Counter, SearchBudget
-from raptor_cp.schedule import Placement, Problem, Schedule
+from raptor_cp.schedules import Placement, Problem, Schedule
 from raptor_cp.static_evaluation import evaluate
 from raptor_cp.target import RealizedCost
 from raptor_cp.verdict import Unavailable

@@ -20,7 +20,7 @@ from raptor_cp.pipeline.budgets import (
 from raptor_cp.pipeline.groups import StageLimits
 from raptor_cp.pipeline.ordered_packing import UNAVAILABLE, IntArray
 from raptor_cp.pipeline.packing import PackingMethod, check_packing
-from raptor_cp.schedule import Problem
+from raptor_cp.schedules import Problem
 from tests.instances import costs_of, generator, mesh_resources, random_problem
 
 CASES = range(200)

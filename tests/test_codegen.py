@@ -31,7 +31,7 @@ from raptor_cp.realization.plan import (
     Wait,
 )
 from raptor_cp.realization.realize import realize
-from raptor_cp.schedule import Placement, Problem
+from raptor_cp.schedules import Placement, Problem
 from raptor_cp.static_evaluation import evaluate as evaluate_placement
 from raptor_cp.targets.pim.backend import (
     NATIVE,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from raptor_cp.network.operations import Tensor
     from raptor_cp.network.structure import Network
     from raptor_cp.realization.plan import ExecutionPlan
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 EXACT, ACTIVATION = Accumulators.EXACT, Accumulators.ACTIVATION
 

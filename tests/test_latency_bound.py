@@ -17,7 +17,7 @@ from raptor_cp.models.latency_bound import LatencyCertificate, bound_latency
 from raptor_cp.models.latency_model import LatencyModel
 from raptor_cp.models.solving import SolveBudget, SolverClaim, solve
 from raptor_cp.models.weight_packing import pack
-from raptor_cp.schedule import Problem, Schedule
+from raptor_cp.schedules import Problem, Schedule
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.target import LinkModel, MemoryModel, Resources, TaskCosts
 from raptor_cp.validation import violations

@@ -21,7 +21,7 @@ from raptor_cp.models.instances import packing_instance
 from raptor_cp.models.solving import SolveBudget
 from raptor_cp.models.weight_packing import pack
 from raptor_cp.pipeline.packing import CHECK_LIMIT, DEVIATION_LIMIT, PackingMethod
-from raptor_cp.schedule import Problem
+from raptor_cp.schedules import Problem
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.validation import violations
 from raptor_cp.verdict import Verdict

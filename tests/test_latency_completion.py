@@ -21,7 +21,7 @@ from raptor_cp.validation import violations
 
 if TYPE_CHECKING:
     from raptor_cp.result import ScheduleResult
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 CHAIN = """
 schema: raptor-cp/1

@@ -34,7 +34,7 @@ from raptor_cp.validation import violations
 from tests.instances import generator, random_problem
 
 if TYPE_CHECKING:
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 ROOT = Path(__file__).parents[1]
 

@@ -21,7 +21,7 @@ from raptor_cp.models.instances import joint_instance, partition_rules
 from raptor_cp.models.pipeline_joint import JointResult, solve_joint
 from raptor_cp.models.solving import SolveBudget
 from raptor_cp.pipeline.groups import PipelineGroups, StageLimits
-from raptor_cp.schedule import Problem
+from raptor_cp.schedules import Problem
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.verdict import Verdict
 from tests.instances import random_placement, random_problem

@@ -26,7 +26,7 @@ from raptor_cp.pipeline.packing import (
     pack_resident,
 )
 from raptor_cp.pipeline.weights import IndexedResidentWeights
-from raptor_cp.schedule import Placement, Problem, Stage
+from raptor_cp.schedules import Placement, Problem, Stage
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.verdict import Verdict
 from tests.instances import costs_of, generator, mesh_resources, random_problem

@@ -28,7 +28,7 @@ from raptor_cp.pipeline.partition import (
     initial_partition,
     unquantized_partition,
 )
-from raptor_cp.schedule import Placement, Problem, Stage
+from raptor_cp.schedules import Placement, Problem, Stage
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.verdict import Verdict
 from tests.instances import costs_of, generator, mesh_resources, random_problem

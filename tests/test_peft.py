@@ -22,7 +22,7 @@ from raptor_cp.latency.optimistic_cost import earliest_starts, optimistic_costs
 from raptor_cp.latency.peft import PeftScheduler
 from raptor_cp.preparation import Prepared, prepare
 from raptor_cp.scenario import load
-from raptor_cp.schedule import Problem
+from raptor_cp.schedules import Problem
 from raptor_cp.static_evaluation import evaluate
 from raptor_cp.target import TaskCosts
 from raptor_cp.targets.registry import create

@@ -29,7 +29,7 @@ from raptor_cp.pipeline.placement import (
 )
 from raptor_cp.pipeline.stage_assignment import exchange, first_overfull
 from raptor_cp.pipeline.weights import IndexedResidentWeights
-from raptor_cp.schedule import Placement, Problem, Stage
+from raptor_cp.schedules import Placement, Problem, Stage
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.target import TaskCosts
 from raptor_cp.validation import violations

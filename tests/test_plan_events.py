@@ -26,7 +26,7 @@ from raptor_cp.realization.plan import (
     Wait,
 )
 from raptor_cp.realization.realize import realize
-from raptor_cp.schedule import Problem, Schedule
+from raptor_cp.schedules import Problem, Schedule
 from raptor_cp.static_evaluation import evaluate
 from raptor_cp.target import TaskCosts
 from raptor_cp.targets.pim.artifact import (

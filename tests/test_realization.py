@@ -26,7 +26,7 @@ from raptor_cp.realization.plan import (
 )
 from raptor_cp.realization.realize import realize
 from raptor_cp.reports.execution_plan import execution_plan_document
-from raptor_cp.schedule import Placement, Problem, Schedule
+from raptor_cp.schedules import Placement, Problem, Schedule
 from raptor_cp.static_evaluation import evaluate
 from raptor_cp.target import TaskCosts
 from tests.instances import random_placement, random_problem

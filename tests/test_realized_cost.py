@@ -23,7 +23,7 @@ from tests.test_realization import random_schedule
 
 if TYPE_CHECKING:
     from raptor_cp.realization.plan import ExecutionPlan
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 TABLE = TableTarget(2)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
     from raptor_cp.result import ScheduleResult
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 TINY = load(ROOT / "scenarios" / "tiny-residual.yaml", ("search.queue_evaluations=4",))
 

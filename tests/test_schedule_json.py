@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 KEYS = {
     "": "schema scenario capacity weights tasks edges groups cores "

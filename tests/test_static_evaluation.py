@@ -22,7 +22,7 @@ from raptor_cp.graph.compute_graph import (
 )
 from raptor_cp.graph.work import ExplicitWork
 from raptor_cp.memory_demand import access_ns
-from raptor_cp.schedule import Placement, Problem, Stage
+from raptor_cp.schedules import Placement, Problem, Stage
 from raptor_cp.static_evaluation import StaticEvaluator, evaluate
 from raptor_cp.target import AccessKind, LinkModel, MemoryModel, Resources, TaskCosts
 from raptor_cp.validation import violations

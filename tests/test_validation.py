@@ -16,7 +16,7 @@ from raptor_cp.graph.compute_graph import (
     Transfer,
 )
 from raptor_cp.graph.work import ExplicitWork
-from raptor_cp.schedule import CostSummary, Placement, Problem, Schedule, Stage
+from raptor_cp.schedules import CostSummary, Placement, Problem, Schedule, Stage
 from raptor_cp.static_evaluation import evaluate
 from raptor_cp.target import Resources, TaskCosts
 from raptor_cp.validation import validate, violations

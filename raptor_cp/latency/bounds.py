@@ -34,7 +34,7 @@ from raptor_cp.pipeline.weights import IndexedResidentWeights
 from raptor_cp.units import ceil_div
 
 if TYPE_CHECKING:
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]

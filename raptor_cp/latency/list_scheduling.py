@@ -42,13 +42,13 @@ from raptor_cp.pipeline.packing import (
     pack_resident,
 )
 from raptor_cp.pipeline.weights import IMPOSSIBLE, IndexedResidentWeights
-from raptor_cp.schedule import Placement
+from raptor_cp.schedules import Placement
 from raptor_cp.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]

@@ -10,7 +10,7 @@ from raptor_cp.latency.peft import PeftScheduler
 
 if TYPE_CHECKING:
     from raptor_cp.latency.list_scheduling import LatencyScheduler, ListScheduler
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 METHODS: Final[dict[str, type[ListScheduler]]] = {
     scheduler.name: scheduler for scheduler in (PeftScheduler, HeftScheduler)

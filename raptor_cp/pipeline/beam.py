@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raptor_cp.pipeline.neighbourhood import StageLimits
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
     from raptor_cp.target import RealizedCost
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raptor_cp.pipeline.groups import StageLimits
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 IntArray = NDArray[np.int64]
 

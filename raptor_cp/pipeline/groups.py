@@ -24,7 +24,7 @@ from raptor_cp.static_evaluation import MemoryTables
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]

@@ -46,7 +46,7 @@ from raptor_cp.pipeline.stage_assignment import (
     stage_figures,
     traffic,
 )
-from raptor_cp.schedule import Placement, Stage
+from raptor_cp.schedules import Placement, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

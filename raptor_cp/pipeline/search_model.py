@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raptor_cp.pipeline.groups import StageLimits
     from raptor_cp.pipeline.neighbourhood import Move
     from raptor_cp.pipeline.placement import StagePlacer
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
     from raptor_cp.target import RealizedCost
 
 IndexArray = NDArray[np.int32]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from raptor_cp.graph.compute_graph import ComputeGraph
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raptor_cp.realization.plan import DirectTransfer
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 IntArray = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from raptor_cp.target import AccessKind
 
 if TYPE_CHECKING:
     from raptor_cp.realization.plan import DirectTransfer
-    from raptor_cp.schedule import Problem
+    from raptor_cp.schedules import Problem
 
 _NO_TIME = SignalTime(0, 0, 0, 0)
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 #: Event registers of a core.  The simulator does not check the number.
 REGISTERS = 32

@@ -40,7 +40,7 @@ from raptor_cp.realization.signals import (
 from raptor_cp.realization.traffic import Traffic, classify
 
 if TYPE_CHECKING:
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 
 def realize(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from raptor_cp.graph.compute_graph import ComputeGraph
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
 
 Box = tuple[int, int, int, int, int, int]
 

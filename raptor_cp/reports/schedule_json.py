@@ -15,7 +15,7 @@ Top-level keys and records are fixed::
 Ids are positions from 0.  ``execution_ns`` is the time on the core where the task
 is placed.  Every core of the chip is listed, idle ones with empty lists and null as
 ``last_task``; ``stage`` is null outside all stages and in latency mode.  ``costs``
-holds every figure of :class:`raptor_cp.schedule.CostSummary` and, from the target,
+holds every figure of :class:`raptor_cp.schedules.CostSummary` and, from the target,
 ``timing``, ``interval_ns``, ``alternative_interval_ns``, ``recurrence_proved`` and
 ``failures``; ``components`` has named parts of the execution times (``dispatch_ns`` of
 the pe target), in total and by task.  Times are ns, ``bytes`` bytes, ``slots`` of
@@ -34,7 +34,7 @@ from raptor_cp.validation import dependencies
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raptor_cp.schedule import Schedule
+    from raptor_cp.schedules import Schedule
     from raptor_cp.target import RealizedCost
     from raptor_cp.verdict import Verdict
 

@@ -1,0 +1,1 @@
+"""Sweeps: a grid of overrides over scenarios, resumable, one record a point."""
