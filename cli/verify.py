@@ -59,27 +59,12 @@ def verify(
 
     Exit codes: 0 equal; 1 the program is wrong; 2 malformed input.
     """
-    from raptor_cp.errors import MalformedInput
-    from raptor_cp.preparation import read_network
-    from raptor_cp.scenario import load
-    from raptor_cp.targets.pim.functional import core_orders, verify_run
-    from raptor_cp.targets.registry import create
+    import raptor_cp
 
-    scenario = run / "scenario.yaml"
-    if not scenario.is_file():
-        raise MalformedInput(
-            "not a run folder",
-            where=str(run),
-            expected="scenario.yaml and program/, as schedule writes them",
-        )
-    loaded = load(scenario)
-    array = create(loaded).resources().array
-    result = verify_run(
+    result = raptor_cp.verify(
         run,
-        read_network(loaded, cell_bits=array.cell_bits if array else None),
-        array=array,
         generations=generations,
-        orders=core_orders(orders, seed),
+        orders=orders,
         seed=seed,
         strict_host=strict_host,
     )

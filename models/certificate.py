@@ -93,6 +93,11 @@ class Certificate:
     gap_interval: float | None
     proof: str
 
+    @property
+    def gap(self) -> float | None:
+        """How far the interval is from the optimum at most: ``gap_interval``."""
+        return self.gap_interval
+
     def to_dict(self) -> dict[str, object]:
         """Plain data for reports, in this order."""
         return {name: getattr(self, name) for name in self.__slots__}

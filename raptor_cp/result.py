@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from raptor_cp.reports.notebook import StageRow, result_html
 from raptor_cp.reports.schedule_json import schedule_document
 from raptor_cp.verdict import Unavailable, Verdict
 
@@ -236,6 +237,41 @@ class ScheduleResult:
             else list(self.program.reasons),
             "notes": list(self.notes),
         }  # fmt: skip
+
+    def __repr__(self) -> str:
+        parts = [f"{self.loaded.scenario.name}: {self.verdict}"]
+        if self.interval_ns is not None:
+            parts.append(f"interval {self.interval_ns:,} ns ({self.timing})")
+        elif self.latency_ns is not None:
+            parts.append(f"one inference {self.latency_ns:,} ns ({self.timing})")
+        gap = None if self.certificate is None else self.certificate.gap
+        if gap is not None:
+            parts.append(f"gap {100 * gap:.2f} %")
+        if self.schedule is None:
+            parts.append(self.reason)
+        return f"<ScheduleResult {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return result_html(self.summary(), self._stage_rows())
+
+    def _stage_rows(self) -> list[StageRow]:
+        if self.schedule is None:
+            return []
+        graph, order = self.schedule.problem.graph, self.schedule.placement.order
+        summary = self.schedule.summary
+        return [
+            StageRow(
+                stage.index,
+                graph.operations[stage.groups[0]],
+                graph.operations[stage.groups[-1]],
+                len(stage.cores),
+                sum(len(order[core]) for core in stage.cores),
+                summary.stage_loads_ns[stage.index],
+                summary.stage_spans_ns[stage.index],
+            )
+            for stage in self.schedule.placement.stages
+        ]
 
     def to_dict(self) -> dict[str, object]:
         """Summary, schedule document, solver records and phase times."""

@@ -24,7 +24,7 @@ from pydantic import (
 
 from raptor_cp.errors import MalformedInput
 from raptor_cp.units import MAX_NS
-from raptor_cp.yaml_source import YamlSource
+from raptor_cp.yaml_source import YamlSource, yaml_text
 
 SCHEMA = "raptor-cp/1"
 
@@ -397,6 +397,24 @@ def loads(
 ) -> LoadedScenario:
     """Like :func:`load`, from a string."""
     source = YamlSource.parse(text, name)
+    return LoadedScenario(
+        scenario=validate(source), folder=(folder or Path()).resolve()
+    )
+
+
+def from_mapping(
+    document: Mapping[str, object],
+    overrides: tuple[str, ...] = (),
+    folder: Path | None = None,
+) -> LoadedScenario:
+    """Like :func:`load`, from the content of a scenario file.
+
+    Raises:
+        MalformedInput: not a legal scenario, or values that YAML cannot hold.
+    """
+    source = YamlSource.parse(yaml_text(document, "<scenario>"), "<scenario>")
+    for text in overrides:
+        source.override(text)
     return LoadedScenario(
         scenario=validate(source), folder=(folder or Path()).resolve()
     )

@@ -134,6 +134,14 @@ class Schedule:
     equivalence_classes: tuple[tuple[int, ...], ...]
     summary: CostSummary
 
+    def __repr__(self) -> str:
+        graph, cores = self.problem.graph, self.placement.order
+        return (
+            f"<Schedule of {graph.name!r}: {len(graph.tasks)} tasks on "
+            f"{sum(1 for tasks in cores if tasks)} of {len(cores)} cores, "
+            f"{len(self.placement.stages)} stages>"
+        )
+
     @property
     def last_tasks(self) -> tuple[int | None, ...]:
         """For each core its last task in execution order, None when idle."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import yaml
@@ -283,3 +284,35 @@ def _legal_keys(model: type[BaseModel], location: Path_) -> list[str]:
 def _properties(node: dict[str, object]) -> dict[str, dict[str, object]]:
     found = node.get("properties")
     return found if isinstance(found, dict) else {}
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """Plain data, paths as text."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+_PlainDumper.add_multi_representer(
+    PurePath, lambda dumper, path: dumper.represent_str(str(path))
+)
+
+
+def yaml_text(value: object, where: str) -> str:
+    """``value`` as YAML that :class:`YamlSource` reads back.
+
+    Args:
+        value: mappings, lists, tuples, texts, numbers, paths.
+        where: for the message.
+
+    Raises:
+        MalformedInput: something else is in it.
+    """
+    try:
+        return yaml.dump(
+            value, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True
+        )
+    except (yaml.YAMLError, RecursionError) as error:
+        raise MalformedInput(
+            "not plain data", where=where, expected="mappings, lists, texts, numbers"
+        ) from error

@@ -128,6 +128,13 @@ class ComputeGraph:
             publication, a size that is not positive, an empty graph.
     """
 
+    def __repr__(self) -> str:
+        return (
+            f"<ComputeGraph {self.name!r}: {len(self.operations)} operations, "
+            f"{len(self.tasks)} tasks, {len(self.weights)} weights, "
+            f"{len(self.transfers)} transfers>"
+        )
+
     name: str
     operations: tuple[str, ...]
     tasks: tuple[Task, ...]

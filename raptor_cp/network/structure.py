@@ -42,6 +42,12 @@ class Network:
             results that nobody uses, shapes that contradict the operations.
     """
 
+    def __repr__(self) -> str:
+        return (
+            f"<Network {self.name!r}: {len(self.operations)} operations, "
+            f"{self.macs:,} MACs, {self.parameters:,} parameters>"
+        )
+
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

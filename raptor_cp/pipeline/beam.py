@@ -97,6 +97,12 @@ class SearchResult:
     termination: str
     budget: SearchBudget
 
+    def __repr__(self) -> str:
+        return (
+            f"<SearchResult: {len(self.candidates)} candidates, "
+            f"ended by {self.termination}>"
+        )
+
 
 def refine(
     initial: tuple[StageVector, Schedule],

@@ -182,6 +182,12 @@ class ExecutionPlan:
     chains: tuple[tuple[int, int], ...] = ()
     edge_banks: tuple[tuple[int, int], ...] = ()
 
+    def __repr__(self) -> str:
+        return (
+            f"<ExecutionPlan: {len(self.cores)} cores, {self.policy}, "
+            f"{self.cross_stage}, {len(self.direct)} direct transfers>"
+        )
+
     def registers_used(self) -> dict[int, tuple[int, ...]]:
         """Event registers of each core, ascending."""
         used: dict[int, set[int]] = {plan.core: set() for plan in self.cores}
