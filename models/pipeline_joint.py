@@ -211,7 +211,7 @@ class _JointSearch:
 
     def _tired(self, more: int) -> bool:
         """Count work; True when it may not be done any more."""
-        if self.work + more > self.work_limit:
+        if self.work + more > self.work_limit or self.budget.stopped:
             self.work = max(self.work, self.work_limit)
             return True
         self.work += more

@@ -17,6 +17,7 @@ Deterministic time is the solver's own unit (about one CPU second), not ns.
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -28,7 +29,9 @@ from raptor_cp.units import INT64_MAX
 from raptor_cp.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from raptor_cp.interruption import Stop
 
 #: A model with more variables than this is not built: presolve alone would take
 #: seconds and hundreds of MiB.
@@ -167,23 +170,38 @@ class SolveBudget:
 
     Args:
         total: deterministic time, > 0; 0 makes every solve UNKNOWN.
+        stop: when it is requested, nothing is granted any more and the running
+            solve ends with what it has.
+        on_solve: told about every solve when it ends.
     """
 
-    __slots__ = ("_records", "spent", "total")
+    __slots__ = ("_records", "on_solve", "spent", "stop", "total")
 
-    def __init__(self, total: float) -> None:
+    def __init__(
+        self,
+        total: float,
+        *,
+        stop: Stop | None = None,
+        on_solve: Callable[[SolveRecord], None] | None = None,
+    ) -> None:
         if not 0 <= total < float("inf"):
             raise MalformedInput(
                 "solver budget is not a finite number >= 0", value=total
             )
         self.total = float(total)
         self.spent = 0.0
+        self.stop, self.on_solve = stop, on_solve
         self._records: list[SolveRecord] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run was asked to end early."""
+        return self.stop is not None and self.stop.requested
 
     @property
     def remaining(self) -> float:
         """Deterministic time left, never negative."""
-        return max(0.0, self.total - self.spent)
+        return 0.0 if self.stopped else max(0.0, self.total - self.spent)
 
     @property
     def records(self) -> tuple[SolveRecord, ...]:
@@ -196,7 +214,9 @@ class SolveBudget:
 
     def share(self, total: float) -> SolveBudget:
         """A part of this budget to spend separately; pay back with :meth:`absorb`."""
-        return SolveBudget(min(total, self.remaining))
+        return SolveBudget(
+            min(total, self.remaining), stop=self.stop, on_solve=self.on_solve
+        )
 
     def absorb(self, part: SolveBudget) -> None:
         """Count what a part from :meth:`share` has spent."""
@@ -356,13 +376,15 @@ def solve(
             SolverClaim.UNKNOWN,
             model_hash=digest,
             settings=settings.describe(),
-            note="no deterministic time left",
+            note="interrupted" if budget.stopped else "no deterministic time left",
         )
         budget.charge(record)
         return SolveOutcome(Verdict.UNKNOWN, record, note=record.note)
     solver = cp_model.CpSolver()
     wall = _apply(solver, settings, granted, hinted=hinted)
-    claim = _claim(solver, model, what)
+    stop = budget.stop
+    with nullcontext() if stop is None else stop.calling(solver.stop_search):
+        claim = _claim(solver, model, what)
     has_solution = claim in (SolverClaim.OPTIMAL, SolverClaim.FEASIBLE)
     response = solver.response_proto
     objective, bound = _objective(model, solver, has_solution)
@@ -375,6 +397,9 @@ def solve(
         note = "the wall-clock net ended the solve: not reproducible"
         if claim in (SolverClaim.OPTIMAL, SolverClaim.INFEASIBLE):
             claim = SolverClaim.FEASIBLE if has_solution else SolverClaim.UNKNOWN
+    cut_short = budget.stopped and claim in (SolverClaim.FEASIBLE, SolverClaim.UNKNOWN)
+    if cut_short:
+        note = "interrupted: not reproducible"
     record = SolveRecord(
         what=what,
         status=claim,
@@ -387,10 +412,12 @@ def solve(
         booleans=int(solver.num_booleans),
         model_hash=digest,
         settings=settings.describe(),
-        reproducible=not timed_out,
+        reproducible=not (timed_out or cut_short),
         note=note,
     )
     budget.charge(record)
+    if budget.on_solve is not None:
+        budget.on_solve(record)
     solution = Solution(tuple(response.solution)) if has_solution else None
     verdict = Verdict.FEASIBLE if has_solution and not timed_out else Verdict.UNKNOWN
     return SolveOutcome(verdict, record, solution, note=note)
@@ -504,7 +531,7 @@ def _apply(
     wall = _WALL_MINIMUM + _WALL_FACTOR * granted
     parameters.max_time_in_seconds = wall
     parameters.cp_model_presolve = settings.presolve
-    # Ctrl-C must reach Python instead of quietly ending one solve early.
+    # Ctrl-C ends the run (raptor_cp.interruption), not one solve of many.
     parameters.catch_sigint_signal = False
     if settings.linearization_level is not None:
         parameters.linearization_level = settings.linearization_level

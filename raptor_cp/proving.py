@@ -23,9 +23,13 @@ from raptor_cp.pipeline.neighbourhood import StageVector
 from raptor_cp.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
+    from raptor_cp.interruption import Stop
+    from raptor_cp.models.solving import SolveRecord
     from raptor_cp.phases import Phases
     from raptor_cp.pipeline.groups import StageLimits
     from raptor_cp.pipeline.partition import PartitionFailure
@@ -49,6 +53,8 @@ class Prover:
         problem: graph, costs, chip.
         limits: side constraints, the same as the DP's.
         phases: where solver time is counted.
+        stop: ends solves early.
+        on_solve: told (solves so far, deterministic time spent, its limit).
     """
 
     def __init__(
@@ -57,12 +63,21 @@ class Prover:
         problem: Problem,
         limits: StageLimits,
         phases: Phases,
+        *,
+        stop: Stop | None = None,
+        on_solve: Callable[[int, float, float], None] | None = None,
     ) -> None:
         solver = loaded.scenario.solver
         self.problem, self.limits, self.phases = problem, limits, phases
         self.enabled = solver.enabled
         self.wants_seed = "cp-sat" in loaded.scenario.search.seeds
-        self.budget = SolveBudget(solver.deterministic_time if solver.enabled else 0.0)
+        self._on_solve = on_solve
+        self._solves, self._spent = 0, 0.0
+        self.budget = SolveBudget(
+            solver.deterministic_time if solver.enabled else 0.0,
+            stop=stop,
+            on_solve=self._solved,
+        )
         self.settings = SolveSettings(workers=solver.workers, seed=solver.random_seed)
         self.answer: JointResult | None = None
         self.notes: list[str] = []
@@ -71,6 +86,13 @@ class Prover:
                 "the solver is off: infeasibility and optimality are proved by "
                 "counting bounds only"
             )
+
+    def _solved(self, record: SolveRecord) -> None:
+        # Shares of the budget are paid back late, so the sum is kept here.
+        self._solves += 1
+        self._spent += record.deterministic_time
+        if self._on_solve is not None:
+            self._on_solve(self._solves, self._spent, self.budget.total)
 
     def joint(self, depth: int) -> Seed | None:
         """Solve partition, budgets and packing together; the seed, if wanted.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.interruption import shielded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,8 @@ def replacing(folder: Path) -> Iterator[Path]:
         fresh.chmod(0o777 & ~umask)
         (fresh / MARKER).write_text(MARKER_TEXT, encoding="utf-8")
         yield fresh
-        _swap(fresh, folder.absolute())
+        with shielded():  # between two renames there is no run at all
+            _swap(fresh, folder.absolute())
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
