@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="a simulator binary; timing comparisons against it run only with one",
     )
+    parser.addoption(
+        "--update-images",
+        action="store_true",
+        help="record the baselines of plots anew instead of comparing with them",
+    )
 
 
 def _share(text: str) -> tuple[int, int]:
