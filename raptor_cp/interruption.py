@@ -115,7 +115,9 @@ def shielded() -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def stopping_on_signals(last_resort: Callable[[], None] | None = None) -> Iterator[Stop]:
+def stopping_on_signals(
+    last_resort: Callable[[], None] | None = None,
+) -> Iterator[Stop]:
     """A :class:`Stop` that the first SIGINT or SIGTERM requests.
 
     A second signal raises ``KeyboardInterrupt``.  Signals that the process ignores

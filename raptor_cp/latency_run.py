@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from raptor_cp.infeasibility import Infeasibility
+from raptor_cp.interruption import Stop
 from raptor_cp.latency.list_scheduling import LatencyFailure, ListSchedule
 from raptor_cp.latency.methods import latency_scheduler
 from raptor_cp.latency.peft import PeftScheduler
@@ -43,11 +44,15 @@ SOLVER_METHOD = "cp-sat"
 _PACKING_SHARE = 0.5
 
 
-class PhaseObserver(Protocol):
+class RunObserver(Protocol):
     """What is told where the run is."""
 
     def phase(self, name: str) -> None:
         """A phase of the run begins."""
+        ...
+
+    def solved(self, solves: int, spent: float, limit: float) -> None:
+        """A solve ended: how many so far, deterministic time spent, its limit."""
         ...
 
 
@@ -55,8 +60,9 @@ def run_latency(
     loaded: LoadedScenario,
     target: SchedulingTarget,  # the main job's call is the same for both modes
     prepared: Prepared,
-    observer: PhaseObserver,
+    observer: RunObserver,
     phases: Phases,
+    stop: Stop | None = None,
 ) -> ScheduleResult:
     """Schedule one inference.
 
@@ -66,6 +72,7 @@ def run_latency(
         prepared: graph, costs and resources.
         observer: progress hooks.
         phases: where time is counted.
+        stop: polled between steps; the best schedule so far is kept.
 
     Returns:
         A result with a verdict in every case: OPTIMAL when the schedule completes at
@@ -74,8 +81,10 @@ def run_latency(
 
     Raises:
         MalformedInput: an unknown method.
+        Interrupted: the stop was requested before there was a schedule.
         InternalError: the schedule failed its own validation.
     """
+    stop = stop or Stop()
     problem, method = prepared.problem, str(loaded.scenario.latency.method)
     solving = method == SOLVER_METHOD
     notes = list(prepared.notes)
@@ -86,7 +95,9 @@ def run_latency(
         )
         evaluator = StaticEvaluator(problem)
         limits = StageLimits.of(PipelineGroups.of(problem))
-        prover = Prover(loaded, problem, limits, phases)
+        prover = Prover(
+            loaded, problem, limits, phases, stop=stop, on_solve=observer.solved
+        )
     with phases.timed("list scheduling"):
         found = scheduler.schedule()
     if isinstance(found, LatencyFailure):
@@ -94,6 +105,8 @@ def run_latency(
         with phases.timed("weight packing"):
             recovered = _last_word(scheduler, found, problem, prover)
         if not isinstance(recovered, ListSchedule):
+            if recovered is None:
+                stop.check("proofs")
             verdict = Verdict.UNKNOWN if recovered is None else Verdict.INFEASIBLE
             reason = (
                 f"{found.reason}; infeasibility is not proved"
@@ -131,7 +144,9 @@ def run_latency(
     observer.phase("queue completion")
     completion = _on_queues(schedule, loaded, target, phases)
     if solving:
-        for other in answer.known or (answer.best,):
+        # Interrupted: the best alternative by the evaluator is all that is asked.
+        known = (answer.best,) if stop.requested else answer.known or (answer.best,)
+        for other in known:
             if other is schedule:
                 continue
             queued = _on_queues(other, loaded, target, phases)
@@ -143,6 +158,8 @@ def run_latency(
     with phases.timed("validation"):
         validate(schedule)
     certificate = answer.certificate(schedule)
+    if stop.requested:
+        reason += "; the run was interrupted: the best schedule so far"
     return ScheduleResult(
         loaded,
         Verdict.OPTIMAL if certificate.optimal else Verdict.FEASIBLE,
@@ -154,6 +171,7 @@ def run_latency(
         phases=phases.to_dict(),
         solver=prover.records(),
         completion=completion,
+        interrupted=stop.requested,
     )
 
 

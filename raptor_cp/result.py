@@ -59,6 +59,7 @@ class ScheduleResult:
         attempts: backend attempts in order: candidate, outcome, reasons.
         completion: one inference on the queues (latency mode); None when the queues
             were not asked.
+        interrupted: the run was asked to end early; what it holds is the best so far.
     """
 
     loaded: LoadedScenario
@@ -80,6 +81,7 @@ class ScheduleResult:
     program: BackendResult | None = None
     attempts: tuple[dict[str, object], ...] = ()
     completion: RealizedCompletion | None = None
+    interrupted: bool = False
 
     @property
     def interval_ns(self) -> int | None:
@@ -112,6 +114,13 @@ class ScheduleResult:
         if self.completion is not None:
             return "static" if self.completion.larger_ns is None else "queue"
         return None if self.cost is None else self.cost.timing
+
+    @property
+    def termination(self) -> str | None:
+        """Why the search ended; None without a search that ran to its end."""
+        if self.search is not None:
+            return self.search.termination
+        return "interrupted" if self.interrupted else None
 
     @property
     def chosen(self) -> Candidate | None:
@@ -181,7 +190,9 @@ class ScheduleResult:
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 infeasible or an expectation failed, 3 no answer."""
+        """0 done, 1 infeasible or an expectation failed, 3 no answer or interrupted."""
+        if self.interrupted:
+            return 3
         expectations = self.expectations()
         if any(not e.held for e in expectations):
             return 1
@@ -217,7 +228,8 @@ class ScheduleResult:
             if self.infeasibility is None
             else self.infeasibility.to_dict(),
             "selection": None if self.selection is None else self.selection.reason,
-            "termination": None if self.search is None else self.search.termination,
+            "interrupted": self.interrupted,
+            "termination": self.termination,
             "budgets": None if self.search is None else self.search.budget.to_dict(),
             "components": {}
             if self.schedule is None

@@ -12,9 +12,10 @@ import difflib
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import InternalError, MalformedInput
+from raptor_cp.interruption import Interrupted, Stop
 from raptor_cp.latency_run import run_latency
 from raptor_cp.phases import Phases
-from raptor_cp.pipeline.beam import Observer, SearchResult, refine
+from raptor_cp.pipeline.beam import INTERRUPTED, Observer, SearchResult, refine
 from raptor_cp.pipeline.budgets import StagePacking, with_idle_cores
 from raptor_cp.pipeline.core_layout import CoreLayout
 from raptor_cp.pipeline.groups import PipelineGroups, StageLimits
@@ -27,7 +28,7 @@ from raptor_cp.pipeline.partition import (
 from raptor_cp.pipeline.placement import StagePlacer
 from raptor_cp.pipeline.search_budget import SearchBudget
 from raptor_cp.pipeline.search_model import PipelineModel
-from raptor_cp.pipeline.selection import Selection, select
+from raptor_cp.pipeline.selection import Selection, select, select_interrupted
 from raptor_cp.pipeline.weights import IndexedResidentWeights
 from raptor_cp.preparation import Prepared, prepare
 from raptor_cp.proving import Prover
@@ -61,12 +62,16 @@ class SchedulerObserver(Observer):
     def phase(self, name: str) -> None:
         """A phase of the run begins."""
 
+    def solved(self, solves: int, spent: float, limit: float) -> None:
+        """A solve ended: how many so far, deterministic time spent, its limit."""
+
 
 def schedule(
     loaded: LoadedScenario,
     observer: SchedulerObserver | None = None,
     *,
     program: bool = False,
+    stop: Stop | None = None,
 ) -> ScheduleResult:
     """Schedule a scenario.
 
@@ -75,20 +80,46 @@ def schedule(
         observer: progress hooks.
         program: emit a program for the selected schedule where the target can
             (pipeline mode); ``result.program.write(folder)`` writes it.
+        stop: when it is requested the run ends with the best schedule so far and
+            ``result.interrupted``; see :mod:`raptor_cp.interruption`.
 
     Returns:
         A result with a verdict in every case: nothing that the user could cause
-        raises, except malformed input.
+        raises, except malformed input.  An interrupted run that has no schedule yet
+        is UNKNOWN.
 
     Raises:
         MalformedInput: the scenario, its network or its target is wrong.
         InternalError: a schedule failed its own validation.
     """
-    watch, phases = observer or SchedulerObserver(), Phases()
+    phases = Phases()
+    try:
+        return _run(
+            loaded, observer or SchedulerObserver(), phases, program, stop or Stop()
+        )
+    except Interrupted as error:
+        return ScheduleResult(
+            loaded,
+            Verdict.UNKNOWN,
+            str(error),
+            phases=phases.to_dict(),
+            interrupted=True,
+        )
+
+
+def _run(
+    loaded: LoadedScenario,
+    watch: SchedulerObserver,
+    phases: Phases,
+    program: bool,
+    stop: Stop,
+) -> ScheduleResult:
     watch.phase("target")
+    stop.check("start")
     with phases.timed("target"):
         target = create(loaded)
     watch.phase("lowering")
+    stop.check("target")
     with phases.timed("lowering"):
         prepared = prepare(loaded, target)
     if not isinstance(prepared, Prepared):
@@ -99,9 +130,10 @@ def schedule(
             infeasibility=prepared,
             phases=phases.to_dict(),
         )
+    stop.check("lowering")
     if loaded.scenario.mode == "latency":
-        return run_latency(loaded, target, prepared, watch, phases)
-    return _PipelineRun(loaded, target, prepared, watch, phases, program).run()
+        return run_latency(loaded, target, prepared, watch, phases, stop)
+    return _PipelineRun(loaded, target, prepared, watch, phases, program, stop).run()
 
 
 class _PipelineRun:
@@ -115,8 +147,9 @@ class _PipelineRun:
         observer: SchedulerObserver,
         phases: Phases,
         emit: bool,
+        stop: Stop,
     ) -> None:
-        self.emit = emit
+        self.emit, self.stop = emit, stop
         self.loaded, self.scenario = loaded, loaded.scenario
         self.target, self.prepared = target, prepared
         self.observer, self.phases = observer, phases
@@ -137,12 +170,20 @@ class _PipelineRun:
         self.budget = SearchBudget(
             search.queue_evaluations, search.packings, search.beam
         )
-        self.prover = Prover(loaded, self.problem, self.limits, phases)
+        self.prover = Prover(
+            loaded,
+            self.problem,
+            self.limits,
+            phases,
+            stop=stop,
+            on_solve=observer.solved,
+        )
 
     def run(self) -> ScheduleResult:
         """All steps; every way out is a result with a verdict."""
         depth = self.scenario.pipeline.stages
         self.observer.phase("initial partition")
+        self.stop.check("lowering")
         with self.phases.timed("initial partition"):
             found = initial_partition(self.packing, depth, self.limits)
         self.observer.phase("proofs")
@@ -174,6 +215,7 @@ class _PipelineRun:
                 depth=depth,
                 limits=self.limits,
                 observer=self.observer,
+                stop=self.stop,
             )
         return self._select(result)
 
@@ -228,11 +270,14 @@ class _PipelineRun:
         remaining = [candidate.index for candidate in search.candidates]
         attempts: list[dict[str, object]] = []
         while remaining:
-            selection = select(
-                costs,
-                remaining=remaining,
-                accept_initial=self.scenario.search.accept_initial,
-            )
+            if search.termination == INTERRUPTED:
+                selection = select_interrupted(costs, remaining)
+            else:
+                selection = select(
+                    costs,
+                    remaining=remaining,
+                    accept_initial=self.scenario.search.accept_initial,
+                )
             if selection.chosen is None:
                 return self._incomparable(search, selection)
             chosen = search.candidates[selection.chosen]
@@ -296,6 +341,9 @@ class _PipelineRun:
         """The plan as a program, where the target emits programs and one is wanted."""
         if not self.emit or not isinstance(self.target, ProgramBackend):
             return None
+        if self.stop.requested:
+            self.notes.append("program: left out, the run was interrupted")
+            return None
         lowering = self.scenario.lowering
         self.observer.phase("program")
         with self.phases.timed("program"):
@@ -330,6 +378,7 @@ class _PipelineRun:
         proof = self.prover.infeasibility()
         if proof is not None:
             return self._refused(proof)
+        self.stop.check("proofs")
         return self._result(
             Verdict.UNKNOWN, f"{failure.reason}; infeasibility is not proved"
         )
@@ -373,6 +422,8 @@ class _PipelineRun:
             periodic=periodic,
             program=program,
             attempts=attempts,
+            # A proof is whole; everything else might have become better.
+            interrupted=self.stop.requested and infeasibility is None,
         )
 
 
@@ -426,4 +477,5 @@ def _chosen_because(selection: Selection) -> str:
         "near-equivalent": "the best candidate is within the 2.1 % margin of the "
         "initialized schedule, which is kept",
         "accepted-initial": "the initialized schedule, accepted without comparison",
+        "interrupted": "the run was interrupted: the best candidate so far",
     }[selection.reason]

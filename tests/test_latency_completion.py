@@ -44,6 +44,9 @@ class Quiet:
     def phase(self, name: str) -> None:
         del name
 
+    def solved(self, solves: int, spent: float, limit: float) -> None:
+        pass
+
 
 def run(loaded: LoadedScenario) -> ScheduleResult:
     target = create(loaded)

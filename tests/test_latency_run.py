@@ -31,6 +31,9 @@ class Watch:
     def phase(self, name: str) -> None:
         self.seen.append(name)
 
+    def solved(self, solves: int, spent: float, limit: float) -> None:
+        pass
+
 
 def run(loaded: LoadedScenario) -> ScheduleResult:
     target = create(loaded)

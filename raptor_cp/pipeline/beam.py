@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from raptor_cp.interruption import Stop
 from raptor_cp.pipeline.neighbourhood import Move, StageVector, moves
 from raptor_cp.pipeline.search_budget import PLACEMENTS_PER_ROUND, SearchBudget
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from raptor_cp.pipeline.neighbourhood import StageLimits
     from raptor_cp.schedules import Schedule
     from raptor_cp.target import RealizedCost
+
+
+#: Termination of a search that was asked to end early.
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,8 @@ class SearchResult:
     """All evaluated candidates and why the search stopped.
 
     ``termination``: ``single-candidate``, ``neighbourhood exhausted``,
-    ``queue evaluations``, ``packings`` or ``stopped: ...`` (a cost is ineligible).
+    ``queue evaluations``, ``packings``, ``stopped: ...`` (a cost is ineligible) or
+    ``interrupted`` (from outside).
     """
 
     candidates: tuple[Candidate, ...]
@@ -114,6 +120,7 @@ def refine(
     depth: int,
     limits: StageLimits,
     observer: Observer | None = None,
+    stop: Stop | None = None,
 ) -> SearchResult:
     """Refine the initialized schedule with a beam.
 
@@ -127,12 +134,13 @@ def refine(
         depth: configured number of stages, a maximum.
         limits: side constraints.
         observer: progress hooks.
+        stop: polled between candidates; the initialized schedule is always costed.
 
     A comparison of several candidates needs eligible costs: the search stops at
     the first ineligible one and says so; nothing is silently discarded.
     """
     watch = observer or Observer()
-    search = _Search(model, budget, groups, depth, limits, watch)
+    search = _Search(model, budget, groups, depth, limits, watch, stop or Stop())
     roots = [initial]
     keys = {initial[1].placement.key()}
     for seed in seeds:
@@ -144,7 +152,7 @@ def refine(
         only = Candidate(0, *initial, None, "initial")
         return SearchResult((only,), "single-candidate", budget)
     for number, (vector, schedule) in enumerate(roots):
-        if budget.queue_evaluations.left == 0:
+        if budget.queue_evaluations.left == 0 or (number and search.stop.requested):
             break
         search.admit(vector, schedule, "initial" if number == 0 else "seed")
     search.placements |= keys
@@ -160,8 +168,10 @@ class _Search:
         depth: int,
         limits: StageLimits,
         observer: Observer,
+        stop: Stop,
     ) -> None:
         self.model, self.budget, self.observer = model, budget, observer
+        self.stop = stop
         self.groups, self.depth, self.limits = groups, depth, limits
         self.evaluated: list[Candidate] = []
         self.visited: set[StageVector] = set()
@@ -193,6 +203,8 @@ class _Search:
 
     def run(self) -> SearchResult:
         while True:
+            if self.stop.requested:
+                return self._result(INTERRUPTED)
             bad = [
                 c.index
                 for c in self.evaluated
@@ -206,7 +218,7 @@ class _Search:
             self.budget.rounds += 1
             admitted, attempted = self._round(beam)
             self.budget.largest_round = max(self.budget.largest_round, admitted)
-            if not attempted:
+            if not attempted and not self.stop.requested:
                 return self._result("neighbourhood exhausted")
 
     def _round(self, beam: list[Candidate]) -> tuple[int, bool]:
@@ -228,7 +240,7 @@ class _Search:
             for scored in shares[parent.index]:
                 if scored.vector in self.visited:
                     continue
-                if self.budget.packings.left == 0:
+                if self.budget.packings.left == 0 or self.stop.requested:
                     break
                 attempted = True
                 if self._try(parent, scored):
@@ -256,6 +268,8 @@ class _Search:
         if known is None:
             best: dict[StageVector, Scored] = {}
             for move in moves(parent.vector, self.groups, self.depth, self.limits):
+                if self.stop.requested:
+                    return []
                 scored = self.model.propose(parent, move)
                 if scored is not None and scored.vector != parent.vector:
                     held = best.get(scored.vector)

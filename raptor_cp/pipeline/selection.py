@@ -55,7 +55,7 @@ class Selection:
         chosen: index into the candidates; None when the comparison stopped.
         best: index of the lowest larger estimate; None when it stopped.
         reason: one of ``single``, ``separated``, ``near-equivalent``, ``initialized``,
-            ``accepted-initial``, ``stopped``.
+            ``accepted-initial``, ``stopped``, ``interrupted``.
         stops: (candidate, property, explanation) of each affected candidate.
     """
 
@@ -105,6 +105,29 @@ def select(
     if Band.of(cost).below(Band.of(base_cost)):
         return Selection(best, best, "separated")
     return Selection(base, best, "near-equivalent")
+
+
+def select_interrupted(
+    costs: Sequence[RealizedCost | None], remaining: Sequence[int]
+) -> Selection:
+    """Best so far: the least larger estimate among candidates with evidence.
+
+    Without any evidence the first one remaining, which is the initialized schedule
+    unless the backend has rejected it.  The margin does not apply: it decides
+    whether a finished search has found something better, and this one is not
+    finished.
+
+    Args:
+        costs: evidence per candidate.
+        remaining: indices to consider, at least one.
+    """
+    known = {
+        i: cost.larger_ns or 0
+        for i in remaining
+        if (cost := costs[i]) is not None and not obstacles(cost)
+    }
+    best = min(known, key=lambda i: (known[i], i), default=remaining[0])
+    return Selection(best, best, "interrupted")
 
 
 def obstacles(cost: RealizedCost | None) -> list[tuple[str, str]]:
