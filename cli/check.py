@@ -13,7 +13,7 @@ from raptor_cp.cli.options import (
     Workers,
     overrides,
 )
-from raptor_cp.cli.running import console, print_json, reported
+from raptor_cp.cli.running import console, interruptible, print_json, reported
 
 
 @reported
@@ -29,16 +29,23 @@ def check(
 
     Places the initial schedule only: no search, no run folder.
     """
-    from raptor_cp.cli.summary import print_summary
-    from raptor_cp.scenario import load_or_builtin
-    from raptor_cp.scheduler import schedule as run
+    with interruptible() as stop:
+        from raptor_cp.cli.progress import SearchProgress
+        from raptor_cp.cli.summary import print_summary
+        from raptor_cp.interruption import Interrupted
+        from raptor_cp.scenario import load_or_builtin
+        from raptor_cp.scheduler import schedule as run
 
-    given = overrides(set_, no_solver=no_solver, workers=workers)
-    loaded = load_or_builtin(
-        scenario, (*given, "search.timing=static", "search.queue_evaluations=1")
-    )
-    result = run(loaded)
+        given = overrides(set_, no_solver=no_solver, workers=workers)
+        loaded = load_or_builtin(
+            scenario, (*given, "search.timing=static", "search.queue_evaluations=1")
+        )
+        screen = console(quiet=quiet)
+        with SearchProgress(screen) as progress:
+            result = run(loaded, progress, stop=stop)
+        if result.interrupted and result.schedule is None:
+            raise Interrupted(result.reason)
     if json:
         print_json({**result.summary(), "solver": list(result.solver)})
-    print_summary(console(quiet=quiet), result)
+    print_summary(screen, result)
     raise typer.Exit(result.exit_code)

@@ -1,4 +1,9 @@
-"""Progress of a run on a terminal: phases, and counts of the real budgets."""
+"""Progress of a run on a terminal: phases, and counts of the real budgets.
+
+Everything fits in 80 columns and, where the terminal's encoding is not Unicode, in
+ASCII.  Nothing at all is shown when standard error is no terminal, or a terminal
+that cannot move its cursor.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +14,33 @@ from raptor_cp.scheduler import SchedulerObserver
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
     from raptor_cp.pipeline.beam import Candidate
-    from raptor_cp.pipeline.search_budget import SearchBudget
+    from raptor_cp.pipeline.search_budget import Counter, SearchBudget
+
+_BAR_WIDTH = 20
+_NAME_WIDTH = 20
 
 
 class SearchProgress(SchedulerObserver):
-    """Bars on standard error; nothing at all when it is no terminal."""
+    """A line for the phase, and bars for the budgets that are in use.
 
-    def __init__(self, screen: Console) -> None:
-        self._screen = screen
+    Args:
+        screen: where; standard error.
+        title: what is running, before the name of the phase; for runs of many.
+    """
+
+    def __init__(self, screen: Console, title: str = "") -> None:
+        self._screen, self._title = screen, title
         self._progress: Progress | None = None
+        self._bars: dict[str, TaskID] = {}
         self._best: int | None = None
 
     def __enter__(self) -> SearchProgress:
-        if self._screen.is_terminal and not self._screen.quiet:
+        if self._screen.is_interactive and not self._screen.quiet:
             from rich.progress import (
                 BarColumn,
-                MofNCompleteColumn,
                 Progress,
                 TextColumn,
                 TimeElapsedColumn,
@@ -35,15 +48,16 @@ class SearchProgress(SchedulerObserver):
 
             self._progress = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
+                BarColumn(bar_width=_BAR_WIDTH),
+                TextColumn("{task.fields[count]}"),
                 TimeElapsedColumn(),
+                TextColumn("{task.fields[best]}"),
                 console=self._screen,
                 transient=True,
             )
+            if self._title:
+                self._show("scenario", self._title)
             self._progress.start()
-            self._evaluations = self._progress.add_task("preparing", total=None)
-            self._packings = self._progress.add_task("packings", total=None)
         return self
 
     def __exit__(
@@ -56,26 +70,58 @@ class SearchProgress(SchedulerObserver):
             self._progress.stop()
 
     def phase(self, name: str) -> None:
-        if self._progress is not None:
-            self._progress.update(self._evaluations, description=name)
+        self._show("phase", name)
+
+    def solved(self, solves: int, spent: float, limit: float) -> None:
+        self._show(
+            "solver", f"solver, {solves} solves", f"{spent:.2f}/{limit:g}", spent, limit
+        )
 
     def packed(self, budget: SearchBudget) -> None:
-        self._show(budget)
+        self._counters(budget)
 
     def evaluated(self, candidate: Candidate, budget: SearchBudget) -> None:
         larger = None if candidate.cost is None else candidate.cost.larger_ns
         if larger is not None and (self._best is None or larger < self._best):
             self._best = larger
-        self._show(budget)
+        self._counters(budget)
 
-    def _show(self, budget: SearchBudget) -> None:
+    def _counters(self, budget: SearchBudget) -> None:
+        best = "" if self._best is None else f"best {self._best / 1e6:,.3f} ms"
+        self._counter("evaluations", budget.queue_evaluations, best)
+        self._counter("packings", budget.packings)
+
+    def _counter(self, name: str, counter: Counter, best: str = "") -> None:
+        count = f"{counter.used}/{counter.limit}"
+        self._show(name, name, count, counter.used, counter.limit, best)
+
+    def _show(
+        self,
+        key: str,
+        text: str,
+        count: str = "",
+        done: float = 0,
+        total: float | None = None,
+        best: str = "",
+    ) -> None:
         if self._progress is None:
             return
-        best = "" if self._best is None else f", best {self._best / 1e6:.3f} ms"
-        for task, counter, text in (
-            (self._evaluations, budget.queue_evaluations, f"evaluations{best}"),
-            (self._packings, budget.packings, "packings"),
-        ):
-            self._progress.update(
-                task, description=text, completed=counter.used, total=counter.limit
-            )
+        if key not in self._bars:
+            self._bars[key] = self._progress.add_task("", total=None, count="", best="")
+        self._progress.update(
+            self._bars[key],
+            description=_fitted(text),
+            completed=done,
+            total=total,
+            count=f"{count:>9}",
+            best=best,
+        )
+
+
+def _fitted(text: str) -> str:
+    """A description of constant width, so that the bars stand below one another."""
+    from rich.markup import escape
+
+    if len(text) > _NAME_WIDTH:
+        text = text[: _NAME_WIDTH - 2] + ".."
+    return escape(text.ljust(_NAME_WIDTH))

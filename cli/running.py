@@ -1,15 +1,24 @@
 """What every command shares: consoles, error sentences, exit codes.
 
 Exit codes: 0 done; 1 proved infeasible, or an expectation failed; 2 malformed input;
-3 budget spent or timing unproved; 4 internal error.
+3 budget spent, timing unproved, or interrupted; 4 internal error.
+
+On a terminal sentences are folded between words; into a pipe each sentence stays one
+line.  Characters that the stream's encoding does not have appear as escapes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import json
 import os
+import shutil
+import signal
 import sys
+import textwrap
+import threading
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
@@ -17,9 +26,12 @@ import typer
 from raptor_cp.errors import MalformedInput, RaptorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from rich.console import Console
+
+    from raptor_cp.interruption import Stop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,7 +43,46 @@ def console(*, quiet: bool = False) -> Console:
     """The console for people: standard error, plain when it is no terminal."""
     from rich.console import Console
 
-    return Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+    screen = Console(stderr=True, quiet=quiet, highlight=False)
+    screen.soft_wrap = not screen.is_terminal
+    return screen
+
+
+def listing() -> Console:
+    """The console for lists that are a command's answer: standard output."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+def say(screen: Console, text: str, indent: int = 2) -> None:
+    """Print a sentence (markup) with its folded lines under its first word."""
+    from rich.padding import Padding
+
+    if screen.soft_wrap:
+        screen.print(" " * indent + text)
+    else:
+        screen.print(Padding(text, (0, 0, 0, indent), expand=False))
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Stop]:
+    """A stop that the first Ctrl-C or SIGTERM requests; the second ends at once."""
+    from raptor_cp.interruption import stopping_on_signals
+
+    with stopping_on_signals(_end_now) as stop:
+        yield stop
+
+
+def _end_now() -> None:
+    """The process cannot unwind (it is in compiled code): leave no half folder."""
+    from raptor_cp.run_folder import discard_unfinished
+
+    discard_unfinished()
+    cursor = b"\x1b[?25h\r\n" if os.isatty(2) else b""
+    with contextlib.suppress(OSError):
+        os.write(2, cursor + b"error: interrupted twice, ended at once\n")
+    os._exit(EXIT_INTERRUPTED)
 
 
 def print_json(document: object) -> None:
@@ -48,8 +99,10 @@ def reported(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        _encode_everything()
         try:
-            return command(*args, **kwargs)
+            with _terminable():
+                return command(*args, **kwargs)
         except RaptorError as error:
             from raptor_cp.cli.fusion_advice import with_advice
 
@@ -80,8 +133,42 @@ def reported(command: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM, as batch systems send it, ends a command as Ctrl-C does."""
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _encode_everything() -> None:
+    """Names and paths may hold anything; printing them must never fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _complain(sentence: str) -> None:
     # Plain text: a path or a value in brackets must not be read as markup.
-    encoding = sys.stderr.encoding or "ascii"
-    line = f"error: {sentence}\n"
-    sys.stderr.write(line.encode(encoding, "backslashreplace").decode(encoding))
+    if sys.stderr is None:
+        return
+    line = f"error: {sentence}"
+    if sys.stderr.isatty():
+        line = textwrap.fill(
+            line,
+            shutil.get_terminal_size().columns,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    sys.stderr.write(line + "\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from raptor_cp.cli.options import (
@@ -17,7 +19,7 @@ from raptor_cp.cli.options import (
     Workers,
     overrides,
 )
-from raptor_cp.cli.running import console, print_json, reported
+from raptor_cp.cli.running import console, interruptible, print_json, reported
 
 
 @reported
@@ -33,27 +35,36 @@ def schedule(
     quiet: Quiet = False,
     timing: Timing = False,
 ) -> None:
-    """Schedule a network on a chip and say how good the schedule is."""
-    from pathlib import Path
+    """Schedule a network on a chip and say how good the schedule is.
 
-    from raptor_cp.cli.progress import SearchProgress
-    from raptor_cp.cli.summary import print_summary
-    from raptor_cp.run_folder import check_replaceable
-    from raptor_cp.run_output import write_run
-    from raptor_cp.scenario import load_or_builtin
-    from raptor_cp.scheduler import schedule as run
+    Ctrl-C (or SIGTERM) keeps the best schedule so far, with its verdict, and ends
+    with exit code 3; a second one ends at once.
+    """
+    with interruptible() as stop:
+        from raptor_cp.cli.progress import SearchProgress
+        from raptor_cp.cli.summary import print_summary
+        from raptor_cp.interruption import Interrupted
+        from raptor_cp.run_folder import check_replaceable
+        from raptor_cp.run_output import write_run
+        from raptor_cp.scenario import load_or_builtin
+        from raptor_cp.scheduler import schedule as run
 
-    given = overrides(
-        set_, no_solver=no_solver, workers=workers, accept_initial=accept_initial
-    )
-    loaded = load_or_builtin(scenario, given)
-    folder = out or Path("runs") / loaded.scenario.name
-    check_replaceable(folder)
-    screen = console(quiet=quiet)
-    with SearchProgress(screen) as progress:
-        result = run(loaded, progress, program=not no_program)
-    write_run(result, folder)
+        given = overrides(
+            set_, no_solver=no_solver, workers=workers, accept_initial=accept_initial
+        )
+        loaded = load_or_builtin(scenario, given)
+        folder = out or Path("runs") / loaded.scenario.name
+        check_replaceable(folder)
+        screen = console(quiet=quiet)
+        with SearchProgress(screen) as progress:
+            result = run(loaded, progress, program=not no_program, stop=stop)
+            if result.interrupted and result.schedule is None:
+                raise Interrupted(result.reason)
+            progress.phase("run folder")
+            write_run(result, folder)
     if json:
         print_json(result.to_dict())
     print_summary(screen, result, folder=folder, timing=timing)
+    if stop.requested and not result.interrupted:
+        raise Interrupted("interrupted while the run folder was written; it is whole")
     raise typer.Exit(result.exit_code)

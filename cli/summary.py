@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from raptor_cp.cli.running import say
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -42,61 +44,63 @@ def print_summary(
     """Verdict and certificate first, then the stages, then what to know."""
     name = escape(result.loaded.scenario.name)
     colour = _COLOURS.get(result.verdict, "yellow")
-    screen.print(f"[bold]{name}[/]: [bold {colour}]{result.verdict}[/]")
+    say(screen, f"[bold]{name}[/]: [bold {colour}]{result.verdict}[/]", 0)
+    if result.interrupted:
+        say(screen, "[yellow]interrupted[/]: this is the best schedule so far")
     if result.infeasibility is not None:
         for line in result.infeasibility.sentences():
-            screen.print(f"  {escape(line)}")
+            say(screen, escape(line))
     else:
-        screen.print(f"  {escape(result.reason)}")
+        say(screen, escape(result.reason))
     certificate = result.certificate
     if result.schedule is not None:
         kind = "static estimate" if result.cost is None else result.cost.timing
+        latency = f"one inference {duration(result.latency_ns)}"
         if result.interval_ns is not None:
-            screen.print(
-                f"  interval {duration(result.interval_ns)} (timing: {kind}); one "
-                f"inference {duration(result.latency_ns)}"
-            )
+            interval = f"interval {duration(result.interval_ns)}"
+            say(screen, f"{interval} (timing: {kind}); {latency}")
         else:
-            screen.print(f"  one inference {duration(result.latency_ns)}")
+            say(screen, latency)
     if certificate is not None:
         for line in certificate.sentences():
-            screen.print(f"  {escape(line)}")
+            say(screen, escape(line))
     if result.schedule is not None and result.schedule.placement.stages:
         screen.print(_stages(result))
     if result.search is not None:
         budget = result.search.budget
-        screen.print(
-            f"  search: {budget.queue_evaluations.used}/"
+        say(
+            screen,
+            f"search: {budget.queue_evaluations.used}/"
             f"{budget.queue_evaluations.limit} evaluations, {budget.packings.used}/"
             f"{budget.packings.limit} packings, ended by: "
-            f"{escape(result.search.termination)}"
+            f"{escape(result.search.termination)}",
         )
     if result.schedule is not None:
         for name, values in result.schedule.problem.costs.components:
             label = name.removesuffix("_ns")
-            screen.print(
-                f"  {label}: {duration(int(values.sum()))} of "
-                f"{duration(result.schedule.summary.serial_work_ns)} work"
-            )
+            work = duration(result.schedule.summary.serial_work_ns)
+            say(screen, f"{label}: {duration(int(values.sum()))} of {work} work")
     if result.program is not None:
         reasons = "; ".join(result.program.reasons)
-        screen.print(
-            f"  program: {result.program.outcome}"
-            + (f" ({escape(reasons)})" if reasons else "")
+        say(
+            screen,
+            f"program: {result.program.outcome}"
+            + (f" ({escape(reasons)})" if reasons else ""),
         )
     for expectation in result.expectations():
         if not expectation.held:
-            screen.print(
-                f"  [red]expected[/] {escape(expectation.expected)}, found "
-                f"{escape(expectation.found)}"
+            say(
+                screen,
+                f"[red]expected[/] {escape(expectation.expected)}, found "
+                f"{escape(expectation.found)}",
             )
     for note in result.notes:
-        screen.print(f"  note: {escape(note)}")
+        say(screen, f"note: {escape(note)}")
     if timing:
         for phase, seconds in result.phases.items():
-            screen.print(f"  {phase:24} {seconds:8.3f} s")
+            say(screen, f"{phase:24} {seconds:8.3f} s")
     if folder is not None:
-        screen.print(f"  written to {escape(str(folder))}")
+        say(screen, f"written to {escape(str(folder))}")
 
 
 def _stages(result: ScheduleResult) -> Table:

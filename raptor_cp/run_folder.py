@@ -19,6 +19,9 @@ from raptor_cp.interruption import shielded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: Temporary folders of runs that are being written.
+_UNFINISHED: list[Path] = []
+
 MARKER = "run.json"
 MARKER_TEXT = '{"schema": "raptor-cp/run/1"}\n'
 
@@ -49,6 +52,7 @@ def replacing(folder: Path) -> Iterator[Path]:
     parent = folder.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
+    _UNFINISHED.append(fresh)
     try:
         # mkdtemp is private to the user; a run folder follows the user's umask.
         umask = os.umask(0)
@@ -59,6 +63,13 @@ def replacing(folder: Path) -> Iterator[Path]:
         with shielded():  # between two renames there is no run at all
             _swap(fresh, folder.absolute())
     finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        _UNFINISHED.remove(fresh)
+
+
+def discard_unfinished() -> None:
+    """Remove what is half written; for a process that ends without unwinding."""
+    for fresh in tuple(_UNFINISHED):
         shutil.rmtree(fresh, ignore_errors=True)
 
 
