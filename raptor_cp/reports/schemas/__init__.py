@@ -1,0 +1,42 @@
+"""JSON Schemas of the documents in a run folder.
+
+>>> sorted(SCHEMAS)[:2]
+['execution-plan', 'pipeline-periodic']
+>>> FILES["schedule.json"]
+'schedule'
+"""
+
+from __future__ import annotations
+
+from raptor_cp.reports.schemas.common import registry
+from raptor_cp.reports.schemas.execution_plan import EXECUTION_PLAN
+from raptor_cp.reports.schemas.fields import Schema
+from raptor_cp.reports.schemas.periodic import PIPELINE_PERIODIC
+from raptor_cp.reports.schemas.result import RESULT, RUN_MARKER
+from raptor_cp.reports.schemas.schedule import SCHEDULE
+from raptor_cp.reports.schemas.selection import PIPELINE_SELECTION
+from raptor_cp.reports.schemas.trace import TRACE
+
+#: Schemas by name.
+SCHEMAS: dict[str, Schema] = registry(
+    RESULT,
+    SCHEDULE,
+    PIPELINE_SELECTION,
+    EXECUTION_PLAN,
+    PIPELINE_PERIODIC,
+    TRACE,
+    RUN_MARKER,
+)
+
+#: Files of a run folder and the schema that each follows.
+FILES: dict[str, str] = {
+    "run.json": "run",
+    "result.json": "result",
+    "schedule.json": "schedule",
+    "reports/pipeline_selection.json": "pipeline-selection",
+    "reports/execution_plan.json": "execution-plan",
+    "reports/pipeline_periodic.json": "pipeline-periodic",
+    "trace.perfetto.json": "trace",
+}
+
+__all__ = ["FILES", "SCHEMAS", "Schema"]
