@@ -28,11 +28,10 @@ class SearchProgress(SchedulerObserver):
 
     Args:
         screen: where; standard error.
-        title: what is running, before the name of the phase; for runs of many.
     """
 
-    def __init__(self, screen: Console, title: str = "") -> None:
-        self._screen, self._title = screen, title
+    def __init__(self, screen: Console) -> None:
+        self._screen = screen
         self._progress: Progress | None = None
         self._bars: dict[str, TaskID] = {}
         self._best: int | None = None
@@ -55,8 +54,6 @@ class SearchProgress(SchedulerObserver):
                 console=self._screen,
                 transient=True,
             )
-            if self._title:
-                self._show("scenario", self._title)
             self._progress.start()
         return self
 
@@ -68,6 +65,16 @@ class SearchProgress(SchedulerObserver):
     ) -> None:
         if self._progress is not None:
             self._progress.stop()
+
+    def begin(self, title: str) -> SearchProgress:
+        """The next of several runs begins; the bars start again."""
+        self._best = None
+        if self._progress is not None:
+            for bar in self._bars.values():
+                self._progress.remove_task(bar)
+            self._bars.clear()
+            self._show("run", title)
+        return self
 
     def phase(self, name: str) -> None:
         self._show("phase", name)

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.interruption import Interrupted
 from raptor_cp.scheduler import schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from raptor_cp.interruption import Stop
     from raptor_cp.result import ScheduleResult
     from raptor_cp.scenario import LoadedScenario
+    from raptor_cp.scheduler import SchedulerObserver
 
 PIPELINE_METHODS = ("heuristic", "cp-sat", "both")
 LATENCY_METHODS = ("peft", "heft", "cp-sat")
@@ -68,6 +71,9 @@ def compare(
     loaded: LoadedScenario,
     methods: Sequence[str] | None = None,
     on_row: Callable[[ComparisonRow], None] | None = None,
+    *,
+    observer: Callable[[str], SchedulerObserver] | None = None,
+    stop: Stop | None = None,
 ) -> list[ComparisonRow]:
     """Run a scenario by every method.
 
@@ -75,6 +81,8 @@ def compare(
         loaded: the scenario.
         methods: which; all of its mode when None.
         on_row: called with each row when it is known.
+        observer: progress hooks for the run of each method.
+        stop: ends the comparison early: the rows that are finished are returned.
 
     Raises:
         MalformedInput: an unknown method, or a wrong scenario.
@@ -90,9 +98,20 @@ def compare(
                 expected=f"one of {', '.join(known)}",
             )
     runs: dict[str, ComparisonRow] = {}
-    rows = []
+    rows: list[ComparisonRow] = []
+
+    def run(method: str) -> ScheduleResult:
+        watch = None if observer is None else observer(method)
+        result = schedule(_with_method(loaded, method), watch, stop=stop)
+        if result.interrupted:
+            raise Interrupted(f"{loaded.scenario.name}, {method}: interrupted")
+        return result
+
     for method in wanted:
-        row = _row(loaded, method, runs)
+        try:
+            row = _row(run, method, runs)
+        except Interrupted:
+            break
         rows.append(row)
         if on_row is not None:
             on_row(row)
@@ -100,16 +119,16 @@ def compare(
 
 
 def _row(
-    loaded: LoadedScenario, method: str, runs: dict[str, ComparisonRow]
+    run: Callable[[str], ScheduleResult], method: str, runs: dict[str, ComparisonRow]
 ) -> ComparisonRow:
     if method != "both":
         if method not in runs:
             begin = time.perf_counter()
-            result = schedule(_with_method(loaded, method))
+            result = run(method)
             seconds = time.perf_counter() - begin
             runs[method] = _measured(result, method, seconds)
         return runs[method]
-    pair = [_row(loaded, single, runs) for single in ("heuristic", "cp-sat")]
+    pair = [_row(run, single, runs) for single in ("heuristic", "cp-sat")]
     best = min(
         pair, key=lambda r: (r.interval_ns is None, r.interval_ns or 0, r.method)
     )
