@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from raptor_cp.cli.progress import SearchProgress
     from raptor_cp.comparison import ComparisonRow
 
 Scenarios = Annotated[
