@@ -20,7 +20,7 @@ from raptor_cp.verdict import Verdict
 
 VERDICT = choice("what is known: see the verdicts", *(str(v) for v in Verdict))
 
-PIPELINE_CERTIFICATE = record(
+PIPELINE_CERTIFICATE: Schema = {"title": "pipeline"} | record(
     "How far from the optimum the schedule is at most (pipeline mode)",
     {
         "objective": text("the static objective in words"),
@@ -38,7 +38,7 @@ PIPELINE_CERTIFICATE = record(
     },
 )
 
-LATENCY_CERTIFICATE = record(
+LATENCY_CERTIFICATE: Schema = {"title": "latency"} | record(
     "How far from the optimum the completion is at most (latency mode)",
     {
         "objective": constant("completion_ns", "what is bounded"),
@@ -57,23 +57,26 @@ CERTIFICATE = either(
     LATENCY_CERTIFICATE,
 )
 
-COUNT = record(
-    "A counted budget",
-    {
-        "used": integer("how much was used; the most of one round for per-round ones"),
-        "limit": integer("how much there was"),
-    },
-)
+
+def _count(meaning: str) -> Schema:
+    return record(
+        meaning,
+        {
+            "used": integer("how much was used; of a round, the most in any one"),
+            "limit": integer("how much there was"),
+        },
+    )
+
 
 BUDGETS = record(
-    "Budgets of the search; none can be exceeded",
+    "Counted budgets of the search; none can be exceeded",
     {
-        "queue_evaluations": COUNT,
-        "packings": COUNT,
-        "beam": COUNT,
-        "placements_per_round": COUNT,
-        "shortlist": COUNT,
-        "rounds": COUNT,
+        "queue_evaluations": _count("Complete queue costs"),
+        "packings": _count("Constructive allocations and physical packings"),
+        "beam": _count("Schedules kept"),
+        "placements_per_round": _count("New placements of a round"),
+        "shortlist": _count("Proposals of a round that the proxy kept"),
+        "rounds": _count("Rounds"),
     },
 )
 
