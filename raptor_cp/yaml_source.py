@@ -87,6 +87,10 @@ class YamlSource:
             raise MalformedInput("nested too deeply", where=name) from None
         return cls(name, data, lines)
 
+    def copy(self) -> YamlSource:
+        """The same content, for overrides of its own."""
+        return YamlSource(self.name, self.data, dict(self._lines))
+
     def override(self, text: str) -> None:
         """Apply one ``key.path=value``; the value is YAML, list items by number.
 
