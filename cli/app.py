@@ -15,6 +15,7 @@ from raptor_cp.cli.periodic import periodic
 from raptor_cp.cli.regress import regress
 from raptor_cp.cli.schedule import schedule
 from raptor_cp.cli.schema import schema
+from raptor_cp.cli.sweep import sweep
 from raptor_cp.cli.targets import targets
 from raptor_cp.cli.verify import verify
 from raptor_cp.cli.zoo import zoo
@@ -54,6 +55,7 @@ for command in (
     check,
     compare,
     regress,
+    sweep,
     periodic,
     verify,
     dispatch,
