@@ -19,16 +19,6 @@ from typer.models import ArgumentInfo, OptionInfo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_INTRO = """# Command line
-
-`raptor-cp COMMAND --help` says the same. Summaries and progress go to standard error;
-standard output holds only the answer of a listing, of `--json` or of `--csv`. Exit
-codes are explained [on a page of their own](exit-codes.md).
-
-`--set KEY.PATH=VALUE` replaces one value of the [scenario](scenario.md) and may be
-repeated; the value is read as YAML.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -42,14 +32,14 @@ class Parameter:
     meaning: str
 
 
-def cli_page() -> str:
+def cli_reference() -> str:
     """Markdown of every command, in the order of ``raptor-cp --help``."""
     commands = public_commands()
     rows = [
         [f"[`{name}`](#raptor-cp-{name})", cell(_help(call).split("\n\n")[0])]
         for name, call in commands
     ]
-    parts = [_INTRO, table(("command", "what it does"), rows)]
+    parts = [table(("command", "what it does"), rows)]
     parts.extend(_command(name, call) for name, call in commands)
     return "\n\n".join(parts) + "\n"
 

@@ -9,18 +9,15 @@ from markdown_cells import cell, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 Schema = dict[str, object]
 
-REPORTS_PAGE = "reference/reports.md"
 
-
-def reports_page(folder: Path) -> str:
-    """Markdown; ``folder`` holds the page's first part, ``reports-intro.txt``."""
+def reports_reference() -> str:
+    """Markdown of every key of every document."""
     from raptor_cp.reports.schemas import FILES, SCHEMAS
 
-    parts = [(folder / "reports-intro.txt").read_text("utf-8")]
+    parts: list[str] = []
     for file, name in FILES.items():
         schema = SCHEMAS[name]
         parts.append(f"## {file} {{ #{name} }}")

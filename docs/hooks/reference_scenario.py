@@ -66,38 +66,15 @@ PLACES = {
     "Range": "expect.stages, expect.interval_ns, ...",
 }
 
-_INTRO = """# Scenario file
 
-A scenario is one YAML file: a network, a chip, and what is asked. This page is made
-from the models that read it; the same as [JSON Schema](../schemas/scenario.json), for
-editors, is printed by `raptor-cp schema`.
-
-```yaml
-schema: raptor-cp/1
-name: my-network
-network: {zoo: squeezenet, weight_bits: 16, activation_bits: 16}
-target: {kind: pim, config: arch-a, cores: 64}
-mode: pipeline
-pipeline: {stages: 6}
-```
-
-* An unknown key, a wrong type or a value outside its limits is an error (exit code 2)
-  that names the file, the line, the key path, the value, and the nearest legal key.
-* Relative paths start from the folder of the scenario file.
-* `--set key.path=value` on the command line replaces one value; the run folder keeps
-  the resolved scenario with every default filled in.
-* Times are whole nanoseconds, sizes bytes, capacities weight slots.
-"""
-
-
-def scenario_page(folder: Path) -> str:
-    """Markdown; ``folder`` holds ``scenario-keys.yaml``."""
+def scenario_reference(folder: Path) -> str:
+    """Markdown of all keys; ``folder`` holds ``scenario-keys.yaml``."""
     from raptor_cp.scenario import Scenario
 
     schema: Schema = Scenario.model_json_schema(by_alias=True)
     models = definitions(schema)
     texts = key_texts(folder)
-    parts = [_INTRO]
+    parts: list[str] = []
     for heading, key, names in SECTIONS:
         title = f"## {heading}" + (f" (`{key}`)" if key else "")
         parts.append(f"{title} {{ #{key or 'top-level'} }}")
