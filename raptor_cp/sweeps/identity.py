@@ -139,7 +139,7 @@ def _resolve(
             "",
             str(error),
         )
-    loaded = LoadedScenario(scenario=scenario, folder=point.scenario.parent)
+    loaded = LoadedScenario(scenario=scenario, folder=point.scenario.resolve().parent)
     files, content = _with_fingerprints(loaded, prints)
     payload = {
         "scenario": scenario.to_dict(),
