@@ -87,3 +87,13 @@ def test_a_wrong_block_fails(folder: Path) -> None:
     page.write_text("```yaml\npipeline: {stagez: 2}\n```\n", "utf-8")
     with pytest.raises(ValueError, match="stagez"):
         _tell(page, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_the_first_output_of_the_readme_is_what_the_command_prints() -> None:
+    quoted = next(b for b in blocks(PAGES[0]) if b.marker == "output")
+    story = Story(slow=True)
+    run = Block(quoted.page, quoted.line, "sh", "", "", "raptor-cp schedule\n")
+    story.run(run)
+    story.run(quoted)
