@@ -1,5 +1,7 @@
 """``python -m raptor_cp.cli``: the same command without the console script."""
 
-from raptor_cp.cli.app import main
+from __future__ import annotations
+
+from raptor_cp.cli.entry import main
 
 main()

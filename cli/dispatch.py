@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raptor_cp.cli.options import Json, Overrides, Quiet
-from raptor_cp.cli.running import console, print_json, reported
+from raptor_cp.cli.running import console, print_json, reported, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -197,10 +197,12 @@ def _print_report(screen: Console, report: DispatchReport) -> None:
     from rich.table import Table
 
     total, cycles = report.total_cycles, report.dispatch_cycles
-    screen.print(
+    say(
+        screen,
         f"[bold]{escape(report.kernel)}[/]: {float(total):,g} cycles"
         f" ({report.ns(total):,} ns), dispatch {float(cycles):,g} cycles"
-        f" ({report.ns(cycles):,} ns) in {report.commands:,} commands"
+        f" ({report.ns(cycles):,} ns) in {report.commands:,} commands",
+        0,
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("  command", "count", "bytes", "FIXED", "bytes x R", "cycles", "ns"):
@@ -218,24 +220,26 @@ def _print_report(screen: Console, report: DispatchReport) -> None:
     screen.print(table)
     if cycles:
         fixed = 100 * float(report.fixed_share)
-        screen.print(f"  FIXED is {fixed:.1f} % of the dispatch, bytes the rest")
+        say(screen, f"FIXED is {fixed:.1f} % of the dispatch, bytes the rest")
     cpu = report.cpu
-    screen.print(
-        f"  CPU: dispatch {float(cpu.dispatch):,g}, own work {float(cpu.explicit):,g},"
+    say(
+        screen,
+        f"CPU: dispatch {float(cpu.dispatch):,g}, own work {float(cpu.explicit):,g},"
         f" queue full {float(cpu.queue_full):,g}, waiting {float(cpu.waiting):,g},"
-        f" done {float(cpu.done):,g} cycles"
+        f" done {float(cpu.done):,g} cycles",
     )
     for use in report.engines:
         share = 100 * float(use.busy / total) if total else 0.0
         blocked = f" (by {use.blocked_by})" if use.blocked_by else ""
-        screen.print(
-            f"  {use.engine}: busy {float(use.busy):,g} ({share:.1f} %), starved by the"
+        say(
+            screen,
+            f"{use.engine}: busy {float(use.busy):,g} ({share:.1f} %), starved by the"
             f" CPU {float(use.starved):,g}, blocked {float(use.blocked):,g}{blocked},"
-            f" without work {float(use.without_work):,g} cycles"
+            f" without work {float(use.without_work):,g} cycles",
         )
-    screen.print(f"  busiest: {report.saturated}")
+    say(screen, f"busiest: {report.saturated}")
     for finding in report.findings():
-        screen.print(f"  {escape(finding)}")
+        say(screen, escape(finding))
 
 
 def _print_sensitivity(screen: Console, sensitivity: Sensitivity) -> None:

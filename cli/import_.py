@@ -15,7 +15,7 @@ from raptor_cp.cli.model_options import (
     WeightBits,
     onnx_options,
 )
-from raptor_cp.cli.running import console, reported
+from raptor_cp.cli.running import console, reported, say
 
 if TYPE_CHECKING:
     from raptor_cp.network.onnx_import import OnnxOptions
@@ -57,6 +57,7 @@ def import_(
 ) -> None:
     """Write a scenario that schedules a model file; the file itself is not copied."""
     import yaml
+    from rich.markup import escape
 
     from raptor_cp.errors import MalformedInput
     from raptor_cp.preparation import read_network
@@ -89,15 +90,16 @@ def import_(
     else:
         write_text(output, text)
     screen = console()
-    screen.print(
-        f"{network.name}: {len(network.operations)} operations, {network.macs:,} MACs, "
-        f"{network.parameters:,} parameters",
-        markup=False,
+    say(
+        screen,
+        f"{escape(network.name)}: {len(network.operations)} operations, "
+        f"{network.macs:,} MACs, {network.parameters:,} parameters",
+        0,
     )
     for note in network.notes:
-        screen.print(f"note: {note}", markup=False)
+        say(screen, f"note: {escape(note)}", 0)
     if output is not None:
-        screen.print(f"wrote {output}", markup=False)
+        say(screen, f"wrote {escape(str(output))}", 0)
 
 
 def _network(file: Path, folder: Path, options: OnnxOptions) -> dict[str, object]:

@@ -16,7 +16,13 @@ from raptor_cp.cli.model_options import (
     onnx_options,
 )
 from raptor_cp.cli.options import Json
-from raptor_cp.cli.running import console, print_json, reported
+from raptor_cp.cli.running import (
+    answer_width,
+    console,
+    print_json,
+    reported,
+    say,
+)
 
 if TYPE_CHECKING:
     from raptor_cp.graph.crossbars import MatrixArray
@@ -50,6 +56,8 @@ def network(
     json: Json = False,
 ) -> None:
     """Show the layers of a network: shapes, MACs, weights, crossbars, what is free."""
+    from rich.markup import escape
+
     from raptor_cp.graph.network_table import network_table
 
     options = onnx_options(
@@ -63,7 +71,7 @@ def network(
     _print(read, rows)
     screen = console()
     for note in read.notes:
-        screen.print(f"note: {note}", markup=False)
+        say(screen, f"note: {escape(note)}", 0)
 
 
 def _read(
@@ -142,13 +150,16 @@ def _print(network: Network, rows: tuple[LayerRow, ...]) -> None:
     shape_width = max([6, *(len(shape) for shape in shapes)])
     widths = (name_width, kind_width, shape_width)
 
-    def line(cells: tuple[str, ...], numbers: tuple[str, ...], remark: str) -> str:
+    def wide(cells: tuple[str, ...], numbers: tuple[str, ...], remark: str) -> str:
         left = "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True))
         right = "".join(n.rjust(w) for n, w in zip(numbers, _NUMBERS, strict=True))
         return f"{left} {right}  {remark}".rstrip()
 
-    heads = ("MACs", "weights", "bits", "crossbars", "mvmul")
-    print(line(("layer", "kind", "output"), heads, "folded"))
+    most = max([6, *(len(", ".join(row.folded)) for row in rows)])
+    fits = sum(widths) + sum(_NUMBERS) + most + 7 <= answer_width()
+    line = wide if fits else _record
+    if fits:
+        print(wide(("layer", "kind", "output"), _HEADS, "folded"))
     for row, shape in zip(rows, shapes, strict=True):
         numbers = (
             _count(row.macs),
@@ -173,7 +184,28 @@ def _print(network: Network, rows: tuple[LayerRow, ...]) -> None:
     print(line(("total", f"{len(rows)} operations", ""), totals, f"{free} free"))
 
 
+_HEADS = ("MACs", "weights", "bits", "crossbars", "mvmul")
 _NUMBERS = (16, 14, 6, 11, 12)
+
+
+def _record(cells: tuple[str, ...], numbers: tuple[str, ...], remark: str) -> str:
+    """A layer over several lines, where its row is wider than the screen."""
+    import textwrap
+
+    parts = [
+        f"{number} {head}"
+        for number, head in zip(numbers, _HEADS, strict=True)
+        if number not in ("", "-")
+    ]
+    texts = ["  ".join(c for c in cells if c), ", ".join(parts), remark]
+    return "\n".join(
+        textwrap.fill(
+            text, answer_width(), initial_indent="    " if number else "",
+            subsequent_indent="      ", break_on_hyphens=False,
+        )
+        for number, text in enumerate(texts)
+        if text
+    )  # fmt: skip
 
 
 def _count(value: int) -> str:

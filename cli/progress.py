@@ -129,6 +129,9 @@ def _fitted(text: str) -> str:
     """A description of constant width, so that the bars stand below one another."""
     from rich.markup import escape
 
+    from raptor_cp.cli.running import printable
+
+    text = printable(text)
     if len(text) > _NAME_WIDTH:
         text = text[: _NAME_WIDTH - 2] + ".."
     return escape(text.ljust(_NAME_WIDTH))

@@ -26,7 +26,7 @@ import typer
 from raptor_cp.errors import MalformedInput, RaptorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     from rich.console import Console
@@ -48,17 +48,47 @@ def console(*, quiet: bool = False) -> Console:
     return screen
 
 
-def listing() -> Console:
-    """The console for lists that are a command's answer: standard output."""
-    from rich.console import Console
+def answer_width() -> int:
+    """Columns for tables that are a command's answer, on standard output.
 
-    return Console(highlight=False, markup=False)
+    Into a pipe every row is one line, unless COLUMNS says how wide lines may be.
+    """
+    shown = sys.stdout is not None and sys.stdout.isatty()
+    if not shown and not os.environ.get("COLUMNS"):
+        return 10_000
+    return shutil.get_terminal_size().columns
+
+
+def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on standard output; numbers to the right, the last column is folded."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, title in enumerate(titles):
+        cells = [row[number] for row in rows]
+        right = all(cell[:1].isdigit() or cell == "-" for cell in cells)
+        last = number == len(titles) - 1
+        table.add_column(
+            title, justify="right" if right else "left", no_wrap=not last,
+            overflow="fold",
+        )  # fmt: skip
+    for row in rows:
+        table.add_row(*row)
+    Console(width=answer_width(), highlight=False, markup=False).print(table)
+
+
+def printable(text: str) -> str:
+    """The text as standard error will show it, so that its width is known."""
+    encoding = (None if sys.stderr is None else sys.stderr.encoding) or "ascii"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def say(screen: Console, text: str, indent: int = 2) -> None:
     """Print a sentence (markup) with its folded lines under its first word."""
     from rich.padding import Padding
 
+    text = printable(text)
     if screen.soft_wrap:
         screen.print(" " * indent + text)
     else:
@@ -162,7 +192,7 @@ def _complain(sentence: str) -> None:
     # Plain text: a path or a value in brackets must not be read as markup.
     if sys.stderr is None:
         return
-    line = f"error: {sentence}"
+    line = printable(f"error: {sentence}")
     if sys.stderr.isatty():
         line = textwrap.fill(
             line,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from raptor_cp.cli.running import say
+from raptor_cp.cli.running import printable, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,7 +117,7 @@ def _stages(result: ScheduleResult) -> Table:
         ]  # fmt: skip
         table.add_row(
             str(stage.index),
-            escape(first if first == last else f"{first} .. {last}"),
+            escape(printable(first if first == last else f"{first} .. {last}")),
             str(len(stage.cores)),
             str(sum(len(order[core]) for core in stage.cores)),
             duration(schedule.summary.stage_loads_ns[stage.index]),

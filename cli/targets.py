@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raptor_cp.cli.options import Json
-from raptor_cp.cli.running import print_json, reported
+from raptor_cp.cli.running import print_columns, print_json, reported
 
 
 @reported
@@ -22,5 +22,7 @@ def targets(json: Json = False) -> None:
     if json:
         print_json(rows)
         return
-    for row in rows:
-        print(f"{row['kind']:10} {row['factory']:45} {row['package']}")
+    print_columns(
+        ("kind", "factory", "package"),
+        [(row["kind"], row["factory"], row["package"]) for row in rows],
+    )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from raptor_cp.cli.options import Json, Quiet
-from raptor_cp.cli.running import console, print_json, reported
+from raptor_cp.cli.running import console, print_json, reported, say
 
 RunFolder = Annotated[
     Path,
@@ -59,6 +59,8 @@ def verify(
 
     Exit codes: 0 equal; 1 the program is wrong; 2 malformed input.
     """
+    from rich.markup import escape
+
     import raptor_cp
 
     result = raptor_cp.verify(
@@ -70,20 +72,21 @@ def verify(
     )
     if json:
         print_json(result.to_dict())
-    screen = console(quiet=quiet)
+    screen, name = console(quiet=quiet), escape(result.network)
     executed = f"{len(result.orders)} core orders, {result.generations} rounds"
     if result.equal:
-        screen.print(
-            f"{result.network}: equal ({result.compared} elements of "
+        say(
+            screen,
+            f"{name}: equal ({result.compared} elements of "
             f"{len(result.outputs)} outputs; {executed}; "
             f"{result.instructions} instructions a round; accumulators "
             f"{result.accumulators})",
-            markup=False,
+            0,
         )
     else:
-        wrong = result.difference or result.fault
-        screen.print(f"{result.network}: NOT equal: {wrong}", markup=False)
+        wrong = escape(str(result.difference or result.fault))
+        say(screen, f"{name}: NOT equal: {wrong}", 0)
     if result.host_operations:
-        names = ", ".join(result.host_operations)
-        screen.print(f"host pseudo-operations: {names}", markup=False)
+        names = escape(", ".join(result.host_operations))
+        say(screen, f"host pseudo-operations: {names}", 0)
     raise typer.Exit(0 if result.equal else 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raptor_cp.cli.options import Json
-from raptor_cp.cli.running import print_json, reported
+from raptor_cp.cli.running import print_columns, print_json, reported
 
 
 @reported
@@ -27,7 +27,13 @@ def zoo(json: Json = False) -> None:
     if json:
         print_json(rows)
         return
-    print(f"{'name':18} {'MACs':>15} {'parameters':>12}  summary")
-    for row in rows:
-        macs, parameters = row["macs"], row["parameters"]
-        print(f"{row['name']:18} {macs:>15,} {parameters:>12,}  {row['summary']}")
+    print_columns(
+        ("name", "MACs", "parameters", "summary"),
+        [
+            (
+                str(row["name"]), f"{row['macs']:,}", f"{row['parameters']:,}",
+                str(row["summary"]),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip

@@ -78,6 +78,7 @@ def child(job: dict[str, object]) -> None:
     """One job; does not return."""
     folder = Path(str(job["folder"]))
     os.chdir(folder)
+    sys.argv = ["raptor-cp"]
     for number, name in ((1, "stdout"), (2, "stderr")):
         handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(handle, number)
@@ -87,7 +88,8 @@ def child(job: dict[str, object]) -> None:
         assert isinstance(numbers, list)
         assert isinstance(args, list)
         at(str(job["moment"]), numbers)
-        app(args, standalone_mode=True)
+        # As the arguments of a process are: bytes, whatever the locale.
+        app([os.fsdecode(arg.encode()) for arg in args], standalone_mode=True)
     except SystemExit as leave:
         code = leave.code if isinstance(leave.code, int) else 98
     except BaseException:

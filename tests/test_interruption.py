@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -35,6 +34,7 @@ from raptor_cp.scheduler import SchedulerObserver, schedule
 from raptor_cp.validation import validate
 from raptor_cp.verdict import Verdict
 from tests.conftest import ROOT
+from tests.terminal import on_terminal
 from tests.test_schedule_json import check as check_schedule_document
 
 if TYPE_CHECKING:
@@ -419,49 +419,6 @@ def test_the_last_resort_ends_what_python_cannot(tmp_path: Path) -> None:
 
 
 # A terminal
-
-
-def on_terminal(
-    arguments: list[str],
-    folder: Path,
-    *,
-    until: bytes = b"",
-    send: int = 0,
-    environment: dict[str, str] | None = None,
-) -> tuple[int, bytes]:
-    """(exit code, output) of a command on a terminal of 80 columns.
-
-    When ``until`` has been seen, the signal ``send`` is sent.
-    """
-    master, slave = pty.openpty()
-    os.set_inheritable(slave, True)
-    env = {
-        **os.environ,
-        "TERM": "xterm",
-        "COLUMNS": "80",
-        "LINES": "24",
-        **(environment or {}),
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "raptor_cp.cli", *arguments],
-        stdin=slave, stdout=slave, stderr=slave, cwd=folder, env=env,
-    )  # fmt: skip
-    os.close(slave)
-    seen = b""
-    sent = not until
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:  # the terminal's other side is closed
-            break
-        if not part:
-            break
-        seen += part
-        if not sent and until in seen:
-            process.send_signal(send)
-            sent = True
-    os.close(master)
-    return process.wait(timeout=60), seen
 
 
 def test_bars_count_the_budgets_until_ctrl_c(tmp_path: Path) -> None:
