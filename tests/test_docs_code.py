@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import ROOT
-from tests.docs_blocks import Block, Story, blocks, exclusion
+from tests.docs_blocks import INSTALLS, Block, Story, blocks, exclusion
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,11 @@ def test_page(page: Path) -> None:
     _tell(page, slow=False)
 
 
-SLOW_PAGES = [p for p in PAGES if any(b.marker == "slow" for b in blocks(p))]
+SLOW_PAGES = [
+    page
+    for page in PAGES
+    if any(b.marker == "slow" or exclusion(b) == INSTALLS for b in blocks(page))
+]
 
 
 @pytest.mark.slow
@@ -87,13 +91,3 @@ def test_a_wrong_block_fails(folder: Path) -> None:
     page.write_text("```yaml\npipeline: {stagez: 2}\n```\n", "utf-8")
     with pytest.raises(ValueError, match="stagez"):
         _tell(page, slow=False)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("folder")
-def test_the_first_output_of_the_readme_is_what_the_command_prints() -> None:
-    quoted = next(b for b in blocks(PAGES[0]) if b.marker == "output")
-    story = Story(slow=True)
-    run = Block(quoted.page, quoted.line, "sh", "", "", "raptor-cp schedule\n")
-    story.run(run)
-    story.run(quoted)

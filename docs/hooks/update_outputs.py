@@ -1,7 +1,8 @@
-"""Rewrites the outputs that pages quote: ``python docs/hooks/update_outputs.py PAGE``.
+"""Rewrites the outputs that pages quote: ``python docs/hooks/update_outputs.py``.
 
 Runs the blocks of each page as the tests do and puts what they print now into the
-blocks marked ``<!-- output -->``.  Look at the difference before you commit it.
+blocks marked ``<!-- output -->``; without arguments, for all pages and the README.
+Look at the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(pages: list[str]) -> None:
-    """Update the pages given as paths."""
+    """Update the pages given as paths, or all."""
     sys.path.insert(0, str(ROOT))
     from tests.docs_blocks import updated
 
-    paths = [Path(page).resolve() for page in pages]
+    everything = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    paths = [Path(page).resolve() for page in pages] or everything
     for path in paths:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
