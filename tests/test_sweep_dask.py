@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from raptor_cp.errors import MalformedInput
+from raptor_cp.errors import MalformedInput, Unresolved
 from raptor_cp.interruption import Stop
 from raptor_cp.sweeps import Outcome, PointFigures, SweepObserver, load_sweep, run_sweep
-from raptor_cp.sweeps.dask_workers import run_on_dask
+from raptor_cp.sweeps.dask_workers import _figures, run_on_dask
 from tests.sweep_files import numbered, write_sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from distributed import LocalCluster
@@ -29,9 +29,10 @@ pytest.importorskip("distributed", reason="no dask: pip install raptor-cp[dask]"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    from distributed import LocalCluster
+    import distributed
 
-    with LocalCluster(
+    start = cast("Callable[..., LocalCluster]", distributed.LocalCluster)
+    with start(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as running:
         yield running
@@ -111,3 +112,31 @@ def test_without_the_package_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MalformedInput, match=r"pip install raptor-cp\[dask\]"):
         run_on_dask([], lambda point, found: None, Stop(), address="tcp://x:1")
+
+
+class Ended:
+    """What is left of a task: a status and an exception."""
+
+    def __init__(self, status: str, error: BaseException | None = None) -> None:
+        self.status, self._error = status, error
+
+    def result(self) -> object:
+        return None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def add_done_callback(self, call: object) -> None:
+        raise NotImplementedError
+
+
+def test_what_becomes_of_tasks_that_the_cluster_gave_up() -> None:
+    from distributed import KilledWorker
+
+    killed = KilledWorker("task", None, 3)  # type: ignore[arg-type]
+    assert _figures(Ended("error", killed)).error.startswith("worker died")
+    missing = _figures(Ended("error", ModuleNotFoundError("No module 'raptor_cp'")))
+    assert "could not run it: ModuleNotFoundError: No module" in missing.error
+    assert missing.exit_code == 4
+    with pytest.raises(Unresolved, match="cluster was lost"):
+        _figures(Ended("cancelled"))

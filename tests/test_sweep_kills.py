@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raptor_cp.sweeps import load_sweep, read_results, run_sweep
+from raptor_cp.sweeps import load_sweep, read_results
+from raptor_cp.sweeps.execution import run_payload
+from raptor_cp.sweeps.identity import resolve
 from tests.sweep_files import numbered, write_sweep
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ def driving(sweep: Path, database: Path, workers: int) -> Iterator[Driver]:
 
 
 def survive(
-    folder: Path, points: int, kills: int, driver_kills: int, seed: int
+    folder: Path, points: int, kills: int, driver_kills: int, *, workers: int, seed: int
 ) -> None:
     """Kill at random moments; then every figure is that of an undisturbed sweep."""
     chance = random.Random(seed)
@@ -106,21 +108,21 @@ def survive(
     moments = sorted(chance.sample(range(points * 9 // 10), kills))
     orphans: list[int] = []
     killed = 0
-    with driving(path, database, workers=2) as driver:
+    with driving(path, database, workers) as driver:
         for victim, moment in zip(victims, moments, strict=True):
             assert driver.wait_for(moment)
             time.sleep(chance.uniform(0, 0.05))
-            workers = children(driver.process.pid)
+            running = children(driver.process.pid)
             if victim == "driver":
                 driver.process.kill()
                 driver.restart()
-                orphans += workers
+                orphans += running
             else:
                 deadline = time.monotonic() + PATIENCE_S
-                while not workers and time.monotonic() < deadline:
+                while not running and time.monotonic() < deadline:
                     time.sleep(0.01)
-                    workers = children(driver.process.pid)
-                os.kill(chance.choice(workers), signal.SIGKILL)
+                    running = children(driver.process.pid)
+                os.kill(chance.choice(running), signal.SIGKILL)
             killed += 1
         assert driver.end() == 0
     assert killed == kills
@@ -136,14 +138,13 @@ def survive(
         wait_gone(orphan)
     report = read_results(database)
     assert report.counts()["answered"] == points
-    calm = run_sweep(load_sweep(path), folder / "calm.sqlite", workers=2)
-    assert figures(report.to_dict()) == figures(calm.to_dict())
+    found = [without_seconds(record.figures.to_dict()) for record in report.records]
+    calm = [run_payload(point.payload) for point in resolve(load_sweep(path))]
+    assert found == [without_seconds(figures) for figures in calm]
 
 
-def figures(document: dict[str, object]) -> list[dict[str, object]]:
-    points = document["points"]
-    assert isinstance(points, list)
-    return [{k: v for k, v in point.items() if k != "seconds"} for point in points]
+def without_seconds(figures: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in figures.items() if name != "seconds"}
 
 
 def wait_gone(process: int) -> None:
@@ -162,9 +163,9 @@ def command_of(process: int) -> bytes:
 
 
 def test_few_points_survive_kills(tmp_path: Path) -> None:
-    survive(tmp_path, points=24, kills=3, driver_kills=1, seed=1)
+    survive(tmp_path, points=24, kills=3, driver_kills=1, workers=1, seed=1)
 
 
 @pytest.mark.slow
 def test_500_points_survive_20_kills(tmp_path: Path) -> None:
-    survive(tmp_path, points=500, kills=20, driver_kills=8, seed=2026)
+    survive(tmp_path, points=500, kills=20, driver_kills=8, workers=2, seed=2026)
