@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 if TYPE_CHECKING:
     from raptor_cp.comparison import ComparisonRow
+    from raptor_cp.interruption import Stop
     from raptor_cp.network.onnx_import import OnnxOptions
     from raptor_cp.network.structure import Network
     from raptor_cp.regression import RegressionCase
@@ -63,6 +64,7 @@ def schedule(
     program: bool | None = None,
     out: str | os.PathLike[str] | None = None,
     observer: SchedulerObserver | None = None,
+    stop: Stop | None = None,
 ) -> ScheduleResult:
     """Schedule a network on a chip and say how good the schedule is.
 
@@ -72,10 +74,13 @@ def schedule(
         program: emit a program; None does when there is a run folder for it.
         out: run folder to write; None writes nothing.
         observer: progress hooks.
+        stop: ends the run early, with the best schedule so far and
+            ``result.interrupted``; :func:`raptor_cp.interruption.stopping_on_signals`
+            makes one that Ctrl-C requests.
 
     Returns:
         A result with a verdict in every case; ``result.schedule`` is None when there
-        is no schedule.
+        is no schedule.  A run that was interrupted before it had one writes nothing.
 
     Raises:
         MalformedInput: the scenario, its network or its chip is wrong, or ``out``
@@ -92,8 +97,9 @@ def schedule(
     if out is not None:
         check_replaceable(Path(out))
     emit = out is not None if program is None else program
-    result = run(loaded, observer, program=emit)
-    if out is not None:
+    result = run(loaded, observer, program=emit, stop=stop)
+    nothing = result.interrupted and result.schedule is None
+    if out is not None and not nothing:
         write_run(result, Path(out))
     return result
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ortools.sat.python import cp_model
 
+import raptor_cp
 from raptor_cp.interruption import Interrupted, Stop, shielded, stopping_on_signals
 from raptor_cp.models.solving import (
     SolveBudget,
@@ -285,6 +286,14 @@ def test_a_stop_before_the_start() -> None:
         stop.check("start")
 
 
+def test_the_public_call_takes_a_stop(tmp_path: Path) -> None:
+    stop = Stop()
+    stop.request()
+    result = raptor_cp.schedule(TINY, out=tmp_path / "run", stop=stop)
+    assert result.interrupted
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_proof_is_whole_although_the_run_was_stopped() -> None:
     class Late(SchedulerObserver):
         def phase(self, name: str) -> None:
@@ -438,8 +447,15 @@ def test_bars_count_the_budgets_until_ctrl_c(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "environment",
     [
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"PYTHONIOENCODING": "ascii", "NO_COLOR": "1"},
+        {
+            "LC_ALL": "C",
+            "PYTHONUTF8": "0",
+            "PYTHONCOERCECLOCALE": "0",
+            "NO_COLOR": "1",
+        },
+        pytest.param(
+            {"PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_bars_in_ascii(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -457,3 +473,21 @@ def test_no_bars_where_the_cursor_cannot_move(tmp_path: Path) -> None:
     assert code == 0
     assert b"packings  " not in seen
     assert b"\x1b[2K" not in seen
+
+
+@pytest.mark.parametrize("number", [INT, TERM])
+def test_other_commands_end_with_one_sentence(tmp_path: Path, number: int) -> None:
+    """A command without a stop of its own, ended while it works."""
+    code = (
+        "import os, sys\n"
+        "from raptor_cp.network import zoo\n"
+        "from raptor_cp.cli.entry import main\n"
+        f"zoo.build = lambda name: os.kill(os.getpid(), {number})\n"
+        "sys.argv[1:] = ['zoo']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=tmp_path, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert done.stderr == b"error: interrupted\n"
