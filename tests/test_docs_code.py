@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import ROOT
-from tests.docs_blocks import INSTALLS, Block, Story, blocks, exclusion
+from tests.docs_blocks import INSTALLS, Block, Story, blocks, exclusion, updated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,3 +91,14 @@ def test_a_wrong_block_fails(folder: Path) -> None:
     page.write_text("```yaml\npipeline: {stagez: 2}\n```\n", "utf-8")
     with pytest.raises(ValueError, match="stagez"):
         _tell(page, slow=False)
+
+
+@pytest.mark.usefixtures("folder")
+def test_outputs_are_rewritten_where_they_are_quoted(folder: Path) -> None:
+    page = folder / "page.md"
+    text = (
+        "```python\nprint('a')\nprint('b')\n```\n\n<!-- output -->\n```text\n{}\n```\n"
+        "\nand\n\n<!-- output -->\n```text\n{}\n```\n"
+    )
+    page.write_text(text.format("x", "y\nz\nw"), "utf-8")
+    assert updated(page, slow=False) == text.format("a\nb", "a\nb")

@@ -76,6 +76,13 @@ def test_trace_of_a_kernel() -> None:
     complain(json.loads(json.dumps(trace)), "trace", "dispatch --trace")
 
 
+def test_recorded_results() -> None:
+    files = sorted((ROOT / "scenarios" / "expected").glob("*.json"))
+    assert len(files) >= 12
+    for file in files:
+        complain(json.loads(file.read_text("utf-8")), "expected", file.name)
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_schemas_are_schemas_and_closed(name: str) -> None:
     Draft202012Validator.check_schema(SCHEMAS[name])

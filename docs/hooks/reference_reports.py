@@ -18,7 +18,8 @@ def reports_reference() -> str:
     from raptor_cp.reports.schemas import FILES, SCHEMAS
 
     parts: list[str] = []
-    for file, name in FILES.items():
+    elsewhere = {name: name for name in SCHEMAS if name not in FILES.values()}
+    for file, name in {**FILES, **elsewhere}.items():
         schema = SCHEMAS[name]
         parts.append(f"## {file} {{ #{name} }}")
         parts.append(

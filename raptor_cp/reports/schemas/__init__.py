@@ -1,7 +1,7 @@
-"""JSON Schemas of the documents in a run folder.
+"""JSON Schemas of the documents in a run folder, and of recorded results.
 
 >>> sorted(SCHEMAS)[:2]
-['execution-plan', 'pipeline-periodic']
+['execution-plan', 'expected']
 >>> FILES["schedule.json"]
 'schedule'
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from raptor_cp.reports.schemas.common import registry
 from raptor_cp.reports.schemas.execution_plan import EXECUTION_PLAN
+from raptor_cp.reports.schemas.expected import EXPECTED
 from raptor_cp.reports.schemas.fields import Schema
 from raptor_cp.reports.schemas.periodic import PIPELINE_PERIODIC
 from raptor_cp.reports.schemas.result import RESULT, RUN_MARKER
@@ -26,6 +27,7 @@ SCHEMAS: dict[str, Schema] = registry(
     PIPELINE_PERIODIC,
     TRACE,
     RUN_MARKER,
+    EXPECTED,
 )
 
 #: Files of a run folder and the schema that each follows.
