@@ -213,8 +213,11 @@ class Story:
             path.write_text(block.text, "utf-8")
             PeTopology.load(path)
             return
-        if set(document) <= {"base", "scenarios", "grid", "points", "sweep"}:
-            raise AssertionError(f"{block.place}: no reader for this document")
+        if document.get("schema") == "raptor-cp/sweep/1":
+            from raptor_cp.sweeps import sweep_from_mapping
+
+            sweep_from_mapping(document)
+            return
         from raptor_cp.api import load
 
         base: dict[str, object] = {
