@@ -35,6 +35,7 @@ class SearchProgress(SchedulerObserver):
         self._progress: Progress | None = None
         self._bars: dict[str, TaskID] = {}
         self._best: int | None = None
+        self._phase = self._completing = ""
 
     def __enter__(self) -> SearchProgress:
         if self._screen.is_interactive and not self._screen.quiet:
@@ -69,6 +70,7 @@ class SearchProgress(SchedulerObserver):
     def begin(self, title: str) -> SearchProgress:
         """The next of several runs begins; the bars start again."""
         self._best = None
+        self._completing = ""
         if self._progress is not None:
             for bar in self._bars.values():
                 self._progress.remove_task(bar)
@@ -77,7 +79,12 @@ class SearchProgress(SchedulerObserver):
         return self
 
     def phase(self, name: str) -> None:
-        self._show("phase", name)
+        self._phase = name
+        self._show("phase", name, best=self._completing)
+
+    def completing(self, completion_ns: int) -> None:
+        self._completing = f"best {completion_ns / 1e6:,.3f} ms"
+        self._show("phase", self._phase, best=self._completing)
 
     def solved(self, solves: int, spent: float, limit: float) -> None:
         self._show(

@@ -55,6 +55,10 @@ class RunObserver(Protocol):
         """A solve ended: how many so far, deterministic time spent, its limit."""
         ...
 
+    def completing(self, completion_ns: int) -> None:
+        """A schedule is known that completes in so many ns."""
+        ...
+
 
 def run_latency(
     loaded: LoadedScenario,
@@ -130,6 +134,7 @@ def run_latency(
         found = recovered
     with phases.timed("evaluation"):
         schedule = evaluator.schedule(found.placement)
+    observer.completing(schedule.summary.completion_ns)
     observer.phase("certificate")
     with phases.timed("certificate"):
         answer = bound_latency(
@@ -140,6 +145,7 @@ def run_latency(
             settings=prover.settings,
             improve=solving,
         )
+    observer.completing(answer.best.summary.completion_ns)
     reason = f"{found.method}, weights placed by {found.reservation}"
     observer.phase("queue completion")
     completion = _on_queues(schedule, loaded, target, phases)

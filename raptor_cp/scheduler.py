@@ -65,6 +65,9 @@ class SchedulerObserver(Observer):
     def solved(self, solves: int, spent: float, limit: float) -> None:
         """A solve ended: how many so far, deterministic time spent, its limit."""
 
+    def completing(self, completion_ns: int) -> None:
+        """Latency mode: a schedule is known that completes in so many ns."""
+
 
 def schedule(
     loaded: LoadedScenario,

@@ -34,6 +34,9 @@ class Watch:
     def solved(self, solves: int, spent: float, limit: float) -> None:
         pass
 
+    def completing(self, completion_ns: int) -> None:
+        pass
+
 
 def run(loaded: LoadedScenario) -> ScheduleResult:
     target = create(loaded)
