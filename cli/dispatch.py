@@ -206,7 +206,8 @@ def _print_report(screen: Console, report: DispatchReport) -> None:
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("  command", "count", "bytes", "FIXED", "bytes x R", "cycles", "ns"):
-        table.add_column(title, justify="left" if "command" in title else "right")
+        left = "command" in title
+        table.add_column(title, justify="left" if left else "right", overflow="fold")
     for row in report.rows:
         table.add_row(
             f"  {row.type}",
@@ -247,10 +248,10 @@ def _print_sensitivity(screen: Console, sensitivity: Sensitivity) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("  R", "FIXED_COMPOSITE", "FIXED_SINGLE"):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", overflow="fold")
     for kernel in sensitivity.kernels:
-        table.add_column(f"{kernel}: dispatch", justify="right")
-        table.add_column("total", justify="right")
+        table.add_column(f"{kernel}: dispatch", justify="right", overflow="fold")
+        table.add_column("total", justify="right", overflow="fold")
     for row in sensitivity.rows:
         figures = zip(row.dispatch_cycles, row.total_cycles, strict=True)
         table.add_row(

@@ -109,7 +109,8 @@ def _stages(result: ScheduleResult) -> Table:
         raise ValueError("no schedule to show")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("  stage", "operations", "cores", "tasks", "load", "span"):
-        table.add_column(title, justify="left" if title == "operations" else "right")
+        left = title == "operations"
+        table.add_column(title, justify="left" if left else "right", overflow="fold")
     graph, order = schedule.problem.graph, schedule.placement.order
     for stage in schedule.placement.stages:
         first, last = graph.operations[stage.groups[0]], graph.operations[

@@ -491,3 +491,18 @@ def test_other_commands_end_with_one_sentence(tmp_path: Path, number: int) -> No
     )
     assert (done.returncode, done.stdout) == (3, b"")
     assert done.stderr == b"error: interrupted\n"
+
+
+@pytest.mark.slow
+def test_ctrl_c_reaches_the_solver(tmp_path: Path) -> None:
+    arguments = ["schedule", str(SCENARIOS / "bert-block-latency.yaml")]
+    code, seen = on_terminal(
+        [*arguments, "--set", "latency.method=cp-sat"],
+        tmp_path,
+        until=b"solves",
+        send=signal.SIGINT,
+    )
+    assert code == 3, seen.decode(errors="replace")
+    (run,) = (tmp_path / "runs").iterdir()
+    check_schedule_document((run / "schedule.json").read_text())
+    assert json.loads((run / "result.json").read_text())["termination"] == "interrupted"
