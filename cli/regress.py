@@ -76,10 +76,18 @@ def regress(
     """
     with interruptible() as stop:
         from raptor_cp.cli.progress import SearchProgress
+        from raptor_cp.errors import MalformedInput
         from raptor_cp.regression import regress_all
         from raptor_cp.scenario import scenario_files
         from raptor_cp.tolerance import parse_tolerances
 
+        if history is not None and history.suffix == ".jsonl":
+            raise MalformedInput(
+                "the page and the history file have different names",
+                where="--history",
+                value=str(history),
+                expected="the name of an HTML page",
+            )
         tolerances = parse_tolerances(tolerance or ())
         files = scenario_files(scenarios or [Path("scenarios")])
         screen = console(quiet=quiet)

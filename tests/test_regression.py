@@ -442,6 +442,12 @@ def test_the_command_appends_and_draws(tmp_path: Path, chain: Path) -> None:
     ]
 
 
+def test_the_page_cannot_replace_the_history(tmp_path: Path, chain: Path) -> None:
+    result = run(str(chain), "--history", str(tmp_path / "h.jsonl"))
+    assert result.exit_code == 2
+    assert "HTML page" in result.stderr
+
+
 def test_two_scenarios_of_one_name_have_no_history() -> None:
     case = RegressionCase("same", (), True)
     with pytest.raises(MalformedInput, match="one name"):

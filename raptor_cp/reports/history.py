@@ -222,6 +222,11 @@ class Trend:
             return None
         return float(self.known[-1] / self.known[-2] - 1)
 
+    @staticmethod
+    def text(value: int | float) -> str:
+        """Whole numbers with all digits, seconds with three places."""
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+
     @property
     def sentence(self) -> str:
         """What the sparkline shows, for who cannot see it."""
@@ -229,8 +234,9 @@ class Trend:
         if not known:
             return f"{self.name}: no values"
         return (
-            f"{self.name} over {len(self.values)} runs: first {known[0]:,}, last "
-            f"{known[-1]:,}, least {min(known):,}, most {max(known):,}"
+            f"{self.name} over {len(self.values)} runs: first {self.text(known[0])}, "
+            f"last {self.text(known[-1])}, least {self.text(min(known))}, most "
+            f"{self.text(max(known))}"
         )
 
 
