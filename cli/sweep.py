@@ -9,6 +9,7 @@ import typer
 
 from raptor_cp.cli.options import Json, Quiet
 from raptor_cp.cli.running import console, interruptible, print_json, reported
+from raptor_cp.errors import MalformedInput
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -80,16 +81,23 @@ def sweep(
 ) -> None:
     """Run many scenarios: a grid, or a list, of overrides.
 
-    Each point is recorded when it is done, so the command may be killed at any time;
-    given again, it does what is left. Exit code 0: every point has an answer
-    (infeasible is one); 1: some are not as `expect` says; 3: some failed or are not
-    done. With --show: 0.
+    Each point is recorded when it is done, so the command may be killed at
+    any time; given again, it does what is left. Exit code 0: every point has
+    an answer (infeasible is one); 1: some are not as `expect` says; 3: some
+    failed or are not done. With --show: 0.
     """
     with interruptible() as stop:
         from raptor_cp.sweeps import front_of, load_sweep, run_sweep
         from raptor_cp.sweeps.pareto import objectives_of
 
         screen = console(quiet=quiet)
+        if dask is not None and workers is not None:
+            raise MalformedInput(
+                "a cluster has its own workers",
+                where="--workers",
+                value=workers,
+                expected="--workers or --dask, not both",
+            )
         if show:
             report = _stored(file, out)
         else:

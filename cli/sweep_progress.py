@@ -31,13 +31,13 @@ class SweepBar(SweepObserver):
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task = progress.add_task("", total=None, start=False, words="")
+        self._task = progress.add_task("", start=False, words="", visible=False)
         self._failed = self._died = 0
 
     def began(self, total: int, done: int, failed: int) -> None:
         self._failed = failed
         self._progress.start_task(self._task)
-        self._progress.update(self._task, total=total, completed=done)
+        self._progress.update(self._task, total=total, completed=done, visible=True)
         self._words()
 
     def recorded(self, point: ResolvedPoint, figures: PointFigures) -> None:
@@ -52,7 +52,7 @@ class SweepBar(SweepObserver):
     def _words(self) -> None:
         words = f"{self._failed} failed" if self._failed else ""
         if self._died:
-            words += f" {self._died} workers died"
+            words += f" workers died: {self._died}"
         self._progress.update(self._task, words=words.strip())
 
 
@@ -65,7 +65,7 @@ def sweep_progress(screen: Console) -> Iterator[SweepObserver]:
     progress = Progress(
         TextColumn("points"),
         BarColumn(bar_width=20),
-        TextColumn("{task.completed:.0f}/{task.total}"),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[words]}"),

@@ -41,7 +41,6 @@ def print_table(
         report: the sweep.
         records: those of its points that are shown.
     """
-    latency = all(record.figures.interval_ns is None for record in report.records)
     several = len({record.scenario for record in report.records}) > 1
     short = _short_keys(report.records)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
@@ -49,7 +48,7 @@ def print_table(
         table.add_column("scenario", overflow="fold")
     table.add_column("point", overflow="fold", ratio=1 if screen.is_terminal else None)
     table.add_column("verdict", no_wrap=True)
-    for title in ("latency" if latency else "interval", "gap", "st", "cores", "slots"):
+    for title in (_time_title(report.records), "gap", "st", "cores", "slots"):
         table.add_column(title, justify="right", no_wrap=True)
     for record in records:
         figures = record.figures
@@ -58,11 +57,10 @@ def print_table(
             for key, value in record.overrides.items()
         )
         word = figures.verdict or str(figures.outcome)
-        found = figures.latency_ns if latency else figures.interval_ns
         cells = [
             escape(point or "as it is"),
             f"[{_COLOURS.get(word, 'red')}]{word}[/]",
-            duration(found),
+            duration(_time_ns(record)),
             percent(figures.gap),
             *map(_number, (figures.stages, figures.cores_used, figures.weight_slots)),
         ]
@@ -113,6 +111,20 @@ def print_counts(screen: Console, report: SweepReport) -> None:
         say(screen, f"[red]{escape(report.note)}[/]")
     if report.interrupted:
         say(screen, "[yellow]interrupted[/]: the points that are done stay")
+
+
+def _time_ns(record: PointRecord) -> int | None:
+    """The interval; in latency mode the completion of one inference."""
+    interval = record.figures.interval_ns
+    return record.figures.latency_ns if interval is None else interval
+
+
+def _time_title(records: Sequence[PointRecord]) -> str:
+    modes = {
+        r.figures.interval_ns is None for r in records if r.figures.stages is not None
+    }
+    titles = {True: "latency", False: "interval"}
+    return "int./lat." if len(modes) > 1 else titles[modes == {True}]
 
 
 def _number(value: int | None) -> str:

@@ -95,6 +95,17 @@ def test_show_without_results_and_without_a_file(tmp_path: Path) -> None:
     assert sweep(tmp_path / "missing.yaml")[0] == 2
 
 
+def test_modes_side_by_side_and_a_cluster_with_workers(tmp_path: Path) -> None:
+    path = write_sweep(tmp_path, "grid: {mode: [latency, pipeline]}")
+    out = sweep(path, "--out", tmp_path / "r.sqlite", "--workers", 1, "--dask", "x")
+    assert out[0] == 2
+    assert "--workers or --dask, not both" in out[2]
+    assert sweep(path, "--out", tmp_path / "r.sqlite")[0] == 0
+    lines = sweep(tmp_path / "r.sqlite", "--show")[1].splitlines()
+    assert "int./lat." in lines[0]
+    assert [line.split()[2:4] for line in lines[1:]] == [["100", "ns"], ["52", "ns"]]
+
+
 def test_csv(done: Path, tmp_path: Path) -> None:
     code, out, _ = sweep(done, "--show", "--csv", "-", "--pareto", "auto")
     assert code == 0

@@ -124,7 +124,7 @@ def test_malformed_point_has_a_sentence_and_an_identity(tmp_path: Path) -> None:
     good, typo, again = points(
         tmp_path, "points: [{}, {pipeline.stagez: 2}, {pipeline.stages: -1}]"
     )
-    assert good.payload
+    assert not good.error
     assert "did you mean 'stages'" in typo.error
     assert typo.payload == ""
     assert len({good.id, typo.id, again.id}) == 3

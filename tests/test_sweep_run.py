@@ -346,6 +346,11 @@ def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
         assert foreign.read_bytes() == before
     with pytest.raises(MalformedInput, match="is a folder"):
         run(path, tmp_path)
+    with pytest.raises(MalformedInput, match="cannot be made"):
+        run(path, text / "r.sqlite")
+    (tmp_path / "locked.sqlite.lock").mkdir()
+    with pytest.raises(MalformedInput, match="cannot be written"):
+        run(path, tmp_path / "locked.sqlite")
     with pytest.raises(MalformedInput, match="no results yet"):
         read_results(tmp_path / "none.sqlite")
     assert not (tmp_path / "none.sqlite").exists()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -51,8 +52,7 @@ class ResolvedPoint:
         scenario: its name; the file's when it is malformed.
         workload: the network, in short.
         overrides: the point's own.
-        payload: JSON for :func:`raptor_cp.sweeps.execution.run_payload`; empty when
-            the point is malformed.
+        packed: :attr:`payload`, compressed: a sweep holds one for each point.
         error: why it is malformed; empty otherwise.
     """
 
@@ -61,8 +61,16 @@ class ResolvedPoint:
     scenario: str
     workload: str
     overrides: Mapping[str, object]
-    payload: str
+    packed: bytes
     error: str = ""
+
+    @property
+    def payload(self) -> str:
+        """JSON for :func:`raptor_cp.sweeps.execution.run_payload`.
+
+        Means nothing when the point is malformed.
+        """
+        return zlib.decompress(self.packed).decode()
 
 
 class Fingerprints:
@@ -136,7 +144,7 @@ def _resolve(
             point.scenario.stem,
             point.scenario.stem,
             point.overrides,
-            "",
+            zlib.compress(b""),
             str(error),
         )
     loaded = LoadedScenario(scenario=scenario, folder=point.scenario.resolve().parent)
@@ -162,7 +170,7 @@ def _resolve(
         scenario.name,
         workload(scenario),
         point.overrides,
-        json.dumps(payload, sort_keys=True),
+        zlib.compress(json.dumps(payload, sort_keys=True).encode(), 1),
     )
 
 

@@ -20,8 +20,7 @@ def locked(database: Path) -> Iterator[None]:
     The lock is the kernel's: what a killed process leaves behind is only a file.
 
     Raises:
-        MalformedInput: another process holds it.
-        OSError: the file cannot be made.
+        MalformedInput: another process holds it, or the place cannot be written to.
     """
     try:
         import fcntl
@@ -32,7 +31,12 @@ def locked(database: Path) -> Iterator[None]:
         ) from None
     path = database.with_name(database.name + ".lock")
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise MalformedInput(
+                f"cannot be written: {error.strerror}", where=str(path)
+            ) from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
