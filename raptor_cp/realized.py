@@ -1,11 +1,11 @@
 """Realize a candidate and ask its target what it costs (spec, steps 4 to 6).
 
-A schedule can be realized in several forms: direct transfers in the order of a
-blocking or of an overlapping list schedule, cross-stage results through memory or
-sent directly.  The form that a scenario fixes is tried first; a further form counts
-as a further queue evaluation and is tried only where the first has no proved
-interval, or where the scenario leaves the choice to queue costs (``cross_stage:
-auto``).
+A schedule can be realized in several forms: direct transfers in the order that
+repeats fastest, or in that of a list schedule; cross-stage results through memory or
+sent directly.  Every form that is evaluated counts as a queue evaluation.  The list
+schedules are tried only where the first order has no proved interval.  Where the
+scenario leaves the choice to queue costs (``cross_stage: auto``), the form with the
+smaller expected interval is evaluated, and the other one too when it is close.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
         RealizedCost,
         SchedulingTarget,
     )
+
+
+#: Forms whose expected intervals differ by less than this factor are both evaluated.
+CLOSE = 1.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def plan_forms(pipeline: Pipeline) -> tuple[tuple[PlanForm, ...], ...]:
     return tuple(
         tuple(
             PlanForm(policy, way, order)
-            for order in (OrderRule.BLOCKING, OrderRule.OVERLAPPING)
+            for order in (OrderRule.STEADY, OrderRule.BLOCKING, OrderRule.OVERLAPPING)
         )
         for way in ways
     )
@@ -92,16 +96,20 @@ def realized_cost(
         The best eligible cost, or the first one when none is eligible.
     """
     found: list[RealizedCost] = []
-    for alternative in plan_forms(pipeline):
+    for alternative, plan in _in_expected_order(schedule, pipeline, phases):
+        if plan is None and any(cost.eligible for cost in found):
+            continue
         for form in alternative:
             if found:
                 if further is None or further.left == 0:
                     break
                 further.take()
-            with phases.timed("realization"):
-                plan = form.realize(schedule)
+            if plan is None:
+                with phases.timed("realization"):
+                    plan = form.realize(schedule)
             with phases.timed("queue analysis"):
                 cost = target.estimate_realized_schedule_cost(plan)
+            plan = None
             found.append(replace(cost, form=form.name))
             if cost.eligible:
                 break
@@ -109,6 +117,25 @@ def realized_cost(
     if not eligible:
         return found[0]
     return min(eligible, key=lambda cost: cost.larger_ns or 0)
+
+
+def _in_expected_order(
+    schedule: Schedule, pipeline: Pipeline, phases: Phases
+) -> list[tuple[tuple[PlanForm, ...], ExecutionPlan | None]]:
+    """Alternatives and plans of their first forms, the faster expected one first.
+
+    Where the scenario leaves a choice, an alternative whose plan is clearly expected
+    to be slower comes without its plan: it is a last resort.
+    """
+    alternatives = plan_forms(pipeline)
+    if len(alternatives) == 1:
+        return [(alternatives[0], None)]
+    with phases.timed("realization"):
+        plans = [forms[0].realize(schedule) for forms in alternatives]
+    expected = [plan.expected_ns or 0 for plan in plans]
+    order = sorted(range(len(plans)), key=lambda n: expected[n])
+    near = CLOSE * expected[order[0]]
+    return [(alternatives[n], plans[n] if expected[n] <= near else None) for n in order]
 
 
 def realized_completion(

@@ -7,20 +7,22 @@ all of its cores (docs/realization.md, "No deadlock").
 
 Among the legal orders a list scheduler chooses: at each step the item that can start
 first is appended.  Results of earlier stages count as present, because a stage loads
-them before it begins.  Neither of its two rules is better on all networks.
+them before it begins.  Which of its rules is better differs from network to network;
+:mod:`raptor_cp.realization.steady_order` compares them by the rate at which
+generations would follow each other.
 """
 
 from __future__ import annotations
 
-import heapq
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
 from raptor_cp.errors import InternalError
+from raptor_cp.realization.list_schedule import IntArray, OrderItems
 from raptor_cp.realization.plan import OrderRule
+from raptor_cp.realization.steady_order import StageCoupling, steady_positions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,72 +30,20 @@ if TYPE_CHECKING:
     from raptor_cp.realization.plan import DirectTransfer
     from raptor_cp.schedules import Schedule
 
-IntArray = NDArray[np.int64]
 
+@dataclass(frozen=True, slots=True)
+class LinearOrder:
+    """One order of everything.
 
-@njit(cache=True)
-def _append_order(
-    ends: IntArray,
-    duration: IntArray,
-    priority: IntArray,
-    source: IntArray,
-    target: IntArray,
-    cores: int,
-    blocking: bool,
-) -> IntArray:
-    """Position of each item in the order in which a list scheduler appends them.
-
-    ``ends``: [I, 2] cores that an item occupies, a transfer only if ``blocking``.  An
-    item is ready when all that it follows (``source`` -> ``target``) has been
-    appended; of the ready items the one that can start first goes next, then the one
-    of smallest priority.
+    Attributes:
+        tasks, transfers: [T] and [X] positions, together a permutation.
+        interval_ns: interval of the order but for memory queues; None where the rule
+            does not know it.
     """
-    count = duration.size
-    begin = np.zeros(count + 2, np.int64)
-    waiting = np.zeros(count, np.int64)
-    for edge in range(source.size):
-        begin[source[edge] + 2] += 1
-        waiting[target[edge]] += 1
-    for node in range(count):
-        begin[node + 2] += begin[node + 1]
-    following = np.empty(source.size, np.int64)
-    for edge in range(source.size):
-        slot = begin[source[edge] + 1]
-        following[slot] = target[edge]
-        begin[source[edge] + 1] = slot + 1
-    free = np.zeros(cores, np.int64)
-    earliest = np.zeros(count, np.int64)
-    position = np.full(count, -1, np.int64)
-    placed = 0
-    ready = [(0, 0, 0)]
-    ready.pop()
-    for node in range(count):
-        if waiting[node] == 0:
-            heapq.heappush(ready, (0, int(priority[node]), node))
-    while len(ready) > 0:
-        key, rank, node = heapq.heappop(ready)
-        start = int(earliest[node])
-        occupies = blocking or ends[node, 0] == ends[node, 1]
-        if occupies:
-            start = max(start, int(free[ends[node, 0]]), int(free[ends[node, 1]]))
-        if start > key:
-            heapq.heappush(ready, (start, rank, node))
-            continue
-        position[node] = placed
-        placed += 1
-        end = start + int(duration[node])
-        if occupies:
-            free[ends[node, 0]] = end
-            free[ends[node, 1]] = end
-        for edge in range(begin[node], begin[node + 1]):
-            after = int(following[edge])
-            earliest[after] = max(int(earliest[after]), end)
-            waiting[after] -= 1
-            if waiting[after] == 0:
-                heapq.heappush(
-                    ready, (int(earliest[after]), int(priority[after]), after)
-                )
-    return position
+
+    tasks: list[int]
+    transfers: list[int]
+    interval_ns: int | None
 
 
 def linear_order(
@@ -102,7 +52,8 @@ def linear_order(
     direct: Sequence[tuple[int, DirectTransfer]],
     readers: Sequence[Sequence[int]],
     rule: OrderRule = OrderRule.BLOCKING,
-) -> tuple[list[int], list[int]]:
+    coupling: StageCoupling | None = None,
+) -> LinearOrder:
     """Positions of all tasks and of X direct transfers in one linear order.
 
     Args:
@@ -111,13 +62,45 @@ def linear_order(
             costs no time here.
         direct: producing task and transfer, X of them.
         readers: [X] tasks that read each transfer.
-        rule: how a transfer counts.
-
-    Returns:
-        [T] and [X] positions, together a permutation of 0 to T + X - 1.
+        rule: how the order is chosen.
+        coupling: how stages wait for each other, for the steady rule.
 
     Raises:
         InternalError: the order on the cores contradicts the dependencies.
+    """
+    items = order_items(schedule, stage_of, direct, readers)
+    interval_ns: int | None = None
+    if rule is OrderRule.STEADY:
+        position, interval_ns = steady_positions(
+            items, coupling or StageCoupling.none(items.cores)
+        )
+    else:
+        position = items.positions(blocking=rule is OrderRule.BLOCKING)
+    graph = schedule.problem.graph
+    tasks = graph.task_count
+    if position.min() < 0:
+        stuck = graph.tasks[int(np.argmin(position[:tasks]))].name
+        raise InternalError(
+            f"{graph.name}: the order on the cores contradicts the dependencies "
+            f"of task {stuck!r}"
+        )
+    # Stage by stage: cross-stage dependencies must be kept as well.
+    order = np.lexsort((position, items.stage))
+    rank = np.empty(items.count, np.int64)
+    rank[order] = np.arange(items.count)
+    return LinearOrder(rank[:tasks].tolist(), rank[tasks:].tolist(), interval_ns)
+
+
+def order_items(
+    schedule: Schedule,
+    stage_of: Sequence[int],
+    direct: Sequence[tuple[int, DirectTransfer]],
+    readers: Sequence[Sequence[int]],
+) -> OrderItems:
+    """Tasks and direct transfers with everything that restricts their order.
+
+    Args:
+        schedule, stage_of, direct, readers: see :func:`linear_order`.
     """
     problem, placement = schedule.problem, schedule.placement
     graph, links = problem.graph, problem.resources.links
@@ -144,7 +127,7 @@ def linear_order(
     after = [t for core in placement.order for t in core[1:]]
     transfers = np.arange(tasks, tasks + moves, dtype=np.int64)
     reads = np.array([len(r) for r in readers], np.int64)
-    position = _append_order(
+    return OrderItems(
         ends,
         duration,
         priority,
@@ -164,22 +147,9 @@ def linear_order(
                 np.array([t for r in readers for t in r], np.int64),
             ]
         ),
+        np.maximum(np.concatenate([stages, stages[made_by]]), 0),
         len(placement.order),
-        rule is OrderRule.BLOCKING,
     )
-    if position.min() < 0:
-        stuck = graph.tasks[int(np.argmin(position[:tasks]))].name
-        raise InternalError(
-            f"{graph.name}: the order on the cores contradicts the dependencies "
-            f"of task {stuck!r}"
-        )
-    # Stage by stage: cross-stage dependencies must be kept as well.
-    first = stages[made_by]
-    stage = np.concatenate([stages, first])
-    order = np.lexsort((position, stage))
-    rank = np.empty(tasks + moves, np.int64)
-    rank[order] = np.arange(tasks + moves)
-    return rank[:tasks].tolist(), rank[tasks:].tolist()
 
 
 def execution_ns(schedule: Schedule) -> IntArray:

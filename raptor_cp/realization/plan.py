@@ -33,10 +33,11 @@ class CrossStage(StrEnum):
 
 
 class OrderRule(StrEnum):
-    """How the list scheduler that makes the linear order sees direct transfers."""
+    """How the linear order is made."""
 
-    BLOCKING = "blocking"  #: a transfer occupies both of its ends
+    BLOCKING = "blocking"  #: list schedule; a transfer occupies both of its ends
     OVERLAPPING = "overlapping"  #: it only takes time; cores keep computing
+    STEADY = "steady"  #: the order that repeats fastest of several, stage by stage
 
 
 class Purpose(StrEnum):
@@ -171,6 +172,8 @@ class ExecutionPlan:
         banks: for each publication that is stored its number of buffers, ascending.
         chains: signal-only (writer, reader) pairs that were added.
         edge_banks: the same as ``banks`` for explicit edges.
+        expected_ns: interval that the steady order was chosen for: that of the order,
+            at least the service of the shared memory; None under the other rules.
     """
 
     schedule: Schedule
@@ -181,6 +184,7 @@ class ExecutionPlan:
     banks: tuple[tuple[int, int], ...]
     chains: tuple[tuple[int, int], ...] = ()
     edge_banks: tuple[tuple[int, int], ...] = ()
+    expected_ns: int | None = None
 
     def __repr__(self) -> str:
         return (

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from raptor_cp.graph.compute_graph import BaselineKind
-from raptor_cp.realization.linear_order import linear_order
+from raptor_cp.realization.linear_order import LinearOrder, linear_order
 from raptor_cp.realization.plan import (
     CorePlan,
     CrossStage,
@@ -37,9 +39,13 @@ from raptor_cp.realization.signals import (
     coupling_pairs,
     point_to_point,
 )
+from raptor_cp.realization.steady_order import StageCoupling
 from raptor_cp.realization.traffic import Traffic, classify
+from raptor_cp.target import AccessKind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from raptor_cp.schedules import Schedule
 
 
@@ -73,6 +79,7 @@ def realize(
         for stage in range(max(stage_of.values()) + 1)
     ]
     chains: list[tuple[int, int]] = []
+    covered: list[tuple[int, int]] = []
     if policy is Policy.BARRIER and traffic.pairs:
         signals: dict[int, CoreSignals] = barriers(stage_cores)
     else:
@@ -83,8 +90,15 @@ def realize(
             chains = sorted(chains + couplings)
             covered = sorted(covered + couplings)
         signals = point_to_point(covered, policy)
-    direct, work = _work_items(schedule, stages, traffic, order)
     wanted, results = _baseline(schedule)
+    coupling, service_ns = None, 0
+    if order is OrderRule.STEADY:
+        joined = () if policy is Policy.BARRIER else covered
+        coupling, service_ns = _coupling(schedule, traffic, wanted, results, joined)
+    placed = linear_order(
+        schedule, stages, traffic.direct, traffic.readers, order, coupling
+    )
+    direct, work = _work_items(schedule, traffic, placed)
     starts = schedule.start_ns.tolist()
     cores = []
     for core in active:
@@ -113,6 +127,7 @@ def realize(
         _banks(traffic.banks, extra),
         tuple(chains),
         _banks(traffic.edge_banks, extra),
+        None if placed.interval_ns is None else max(placed.interval_ns, service_ns),
     )
 
 
@@ -120,17 +135,40 @@ def _banks(distance: dict[int, int], extra: int) -> tuple[tuple[int, int], ...]:
     return tuple((key, d + extra) for key, d in sorted(distance.items()))
 
 
+def _coupling(
+    schedule: Schedule,
+    traffic: Traffic,
+    wanted: Mapping[int, Sequence[tuple[int, Load]]],
+    results: Mapping[int, Sequence[Store]],
+    pairs: Sequence[tuple[int, int]],
+) -> tuple[StageCoupling, int]:
+    """Ends of a generation for the steady order, and all service of the memory (ns)."""
+    memory, cores = schedule.problem.resources.memory, schedule.problem.resources.cores
+    entry_ns, exit_ns = np.zeros(cores, np.int64), np.zeros(cores, np.int64)
+    service_ns = 0
+    for loads in (traffic.loads, wanted):
+        for core, entries in loads.items():
+            for _, load in entries:
+                time = memory.access(load.size, AccessKind.READ, load.runs)
+                entry_ns[core] += time.core_ns
+                service_ns += time.service_ns
+    for stores in (traffic.stores, results):
+        for core, written in stores.items():
+            for store in written:
+                time = memory.access(store.size, AccessKind.WRITE, store.runs)
+                exit_ns[core] += time.core_ns
+                service_ns += time.service_ns
+    return StageCoupling.of(pairs, entry_ns, exit_ns), service_ns
+
+
 def _work_items(
-    schedule: Schedule, stages: list[int], traffic: Traffic, order: OrderRule
+    schedule: Schedule, traffic: Traffic, order: LinearOrder
 ) -> tuple[list[DirectTransfer], dict[int, list[Item]]]:
     """Direct transfers in linear order; runs, sends and receives of every core."""
-    graph = schedule.problem.graph
-    place, positions = linear_order(
-        schedule, stages, traffic.direct, traffic.readers, order
-    )
+    graph, place = schedule.problem.graph, order.tasks
     ranked = sorted(
         (position, transfer)
-        for position, (_, transfer) in zip(positions, traffic.direct, strict=True)
+        for position, (_, transfer) in zip(order.transfers, traffic.direct, strict=True)
     )
     direct = [
         DirectTransfer(
