@@ -7,9 +7,11 @@ the same content.  The workers need the same version of raptor-cp.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import queue
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -70,24 +72,41 @@ def run_on_dask(
         MalformedInput: the package is missing, or there is no cluster at ``address``.
         Unresolved: the cluster was lost; what is delivered stays.
     """
-    client = _connected(address, timeout_s)
     try:
-        _serve(client, points, deliver, stop)
-    finally:
-        client.close(_CLOSE_S)
-
-
-def _connected(address: str, timeout_s: float) -> _Client:
-    try:
-        import distributed
+        import distributed  # noqa: F401  sets its log levels
     except ImportError:
         raise MalformedInput(
             "a Dask cluster needs the package distributed",
             where="--dask",
             hint="pip install raptor-cp[dask]",
         ) from None
+    with _quiet():
+        client = _connected(address, timeout_s)
+        try:
+            _serve(client, points, deliver, stop)
+        finally:
+            client.close(_CLOSE_S)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """A lost connection is one sentence of ours, not tracebacks of the library's."""
+    loggers = [logging.getLogger(f"distributed.{name}") for name in ("client", "utils")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
-        connect = cast("Callable[..., _Client]", distributed.Client)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _connected(address: str, timeout_s: float) -> _Client:
+    import distributed
+
+    connect = cast("Callable[..., _Client]", distributed.Client)
+    try:
         return connect(address, timeout=timeout_s, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
