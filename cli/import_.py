@@ -12,6 +12,7 @@ from raptor_cp.cli.model_options import (
     AllowUnsupported,
     Dims,
     InputShapes,
+    ModelWeights,
     WeightBits,
     onnx_options,
 )
@@ -53,6 +54,7 @@ def import_(
     weight_bits: WeightBits = None,
     activation_bits: ActivationBits = None,
     allow_unsupported: AllowUnsupported = None,
+    weights: ModelWeights = "drawn",
     force: Force = False,
 ) -> None:
     """Write a scenario that schedules a model file; the file itself is not copied."""
@@ -76,7 +78,7 @@ def import_(
     document = {
         "schema": "raptor-cp/1",
         "name": _legal(name or file.stem),
-        "network": _network(file, folder, options),
+        "network": _network(file, folder, options, weights),
         "target": {"kind": "pim", "config": _config(config, folder)},
         "mode": "pipeline",
     }
@@ -102,7 +104,9 @@ def import_(
         say(screen, f"wrote {escape(str(output))}", 0)
 
 
-def _network(file: Path, folder: Path, options: OnnxOptions) -> dict[str, object]:
+def _network(
+    file: Path, folder: Path, options: OnnxOptions, weights: str
+) -> dict[str, object]:
     from raptor_cp.errors import MalformedInput
     from raptor_cp.network.model_file import is_pimcomp
 
@@ -115,11 +119,13 @@ def _network(file: Path, folder: Path, options: OnnxOptions) -> dict[str, object
         entry["input_shapes"] = {name: list(shape) for name, shape in shapes}
     if options.vector:
         entry["allow_unsupported"] = "vector"
+    if weights != "drawn":
+        entry["weights"] = weights
     if json and len(entry) > 1:
         raise MalformedInput(
-            "a PIMCOMP file has fixed shapes and operations",
+            "a PIMCOMP file has fixed shapes and operations, and no weights",
             where=str(file),
-            expected="no --dim, --input-shape or --allow-unsupported",
+            expected="no --dim, --input-shape, --allow-unsupported or --weights",
         )
     if options.weight_bits is not None:
         entry["weight_bits"] = options.weight_bits

@@ -59,6 +59,13 @@ AllowUnsupported = Annotated[
         show_default=False,
     ),
 ]
+ModelWeights = Annotated[
+    Literal["drawn", "model"],
+    typer.Option(
+        "--weights",
+        help="Numbers of the program: drawn, or those of an ONNX file.",
+    ),
+]
 
 
 def onnx_options(

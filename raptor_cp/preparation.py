@@ -94,6 +94,7 @@ def read_network(loaded: LoadedScenario, *, cell_bits: int | None = None) -> Net
                     spec.weight_bits,
                     spec.activation_bits,
                     spec.allow_unsupported == "vector",
+                    spec.weights == "model",
                 ),
             )
         case PimcompNetwork():

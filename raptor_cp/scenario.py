@@ -67,6 +67,7 @@ class OnnxNetwork(Model):
     weight_bits: Bits | None = None
     activation_bits: Bits | None = None
     allow_unsupported: Literal["vector"] | None = None
+    weights: Literal["drawn", "model"] = "drawn"
 
 
 class PimcompNetwork(Model):

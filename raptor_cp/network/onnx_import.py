@@ -6,7 +6,7 @@ their size.  ``docs/import.md`` lists operators and patterns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from raptor_cp.network.onnx_nodes import SourceGraph
+    from raptor_cp.network.onnx_translation import Translator
     from raptor_cp.network.structure import Network
 
 
@@ -30,6 +31,9 @@ class OnnxOptions:
         weight_bits, activation_bits: widths; None for those of the file
             (quantised models), and 16 for floating point.
         vector: price elementwise-like unsupported nodes as vector work.
+        values: the network knows the numbers of the file, see
+            :class:`raptor_cp.network.onnx_values.OnnxValues`; they are read when
+            they are needed.
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -37,6 +41,7 @@ class OnnxOptions:
     weight_bits: int | None = None
     activation_bits: int | None = None
     vector: bool = False
+    values: bool = False
 
 
 def import_onnx(path: str | Path, options: OnnxOptions | None = None) -> Network:
@@ -48,18 +53,16 @@ def import_onnx(path: str | Path, options: OnnxOptions | None = None) -> Network
         MalformedInput: no readable model, unknown dimensions, contradictions, or
             unsupported nodes: all of them in one error.
     """
-    from raptor_cp.network import onnx_ops_elementwise, onnx_ops_windows  # noqa: F401
-    from raptor_cp.network.onnx_translation import Translator, Widths
-
     options = options or OnnxOptions()
     path = Path(path)
-    graph = source_graph(path, options)
-    widths = Widths(options.weight_bits, options.activation_bits)
-    translator = Translator(
-        graph, path.stem, widths, vector=options.vector, where=str(path)
-    )
+    translator = prepared_translator(path, options)
     try:
-        return translator.run()
+        network = translator.run()
+        if not options.values:
+            return network
+        from raptor_cp.network.onnx_values import OnnxValues
+
+        return replace(network, values=OnnxValues(path, options))
     except MalformedInput as error:
         if str(path) in str(error):
             raise
@@ -70,6 +73,25 @@ def import_onnx(path: str | Path, options: OnnxOptions | None = None) -> Network
             expected=error.expected,
             hint=error.hint,
         ) from None
+
+
+def prepared_translator(path: Path, options: OnnxOptions) -> Translator:
+    """What makes the network of a file.
+
+    Raises:
+        MalformedInput: as :func:`import_onnx`, but for what single nodes say.
+    """
+    from raptor_cp.network import onnx_ops_elementwise, onnx_ops_windows  # noqa: F401
+    from raptor_cp.network.onnx_translation import Translator, Widths
+
+    widths = Widths(options.weight_bits, options.activation_bits)
+    return Translator(
+        source_graph(path, options),
+        path.stem,
+        widths,
+        vector=options.vector,
+        where=str(path),
+    )
 
 
 def source_graph(path: Path, options: OnnxOptions | None = None) -> SourceGraph:

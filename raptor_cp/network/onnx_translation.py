@@ -147,6 +147,9 @@ class Translator:
         self.refused: list[tuple[Node, str]] = []
         self.uses = Counter(name for node in graph.nodes for name in node.inputs)
         self.uses.update(graph.outputs)
+        #: Which node each operation comes from, which value each constant is.
+        self.origins: dict[str, Node] = {}
+        self.constant_names: dict[str, str] = {}
         self._constants: dict[str, Tensor] = {}
         self._defaulted: set[str] = set()
         self._unknown: set[str] = set()
@@ -202,6 +205,7 @@ class Translator:
             self.net.activation_bits = self._width(name, info)
             unique = self.unique(name or "constant")
             self._constants[key] = self.net.constant(shape, unique)
+            self.constant_names[unique] = name
             self.net.activation_bits = bits
         return self._constants[key]
 
@@ -304,7 +308,9 @@ class Translator:
             handler = HANDLERS.get(node.kind)
             if handler is None:
                 raise Refusal(_unknown(node))
+            before = self.net.count
             self._put(node, handler(self, node))
+            self.origins.update(dict.fromkeys(self.net.added_since(before), node))
         except Refusal as refusal:
             self._refuse(node, str(refusal))
         except MalformedInput:

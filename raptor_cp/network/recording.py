@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import MalformedInput
@@ -146,6 +147,16 @@ class OperationRecorder:
             operation = self._operations[maker]
             known = dict.fromkeys((*operation.folded, *names))
             self._operations[maker] = replace(operation, folded=tuple(known))
+
+    def added_since(self, count: int) -> list[str]:
+        """Names of the operations after the first ``count``, the newest first."""
+        added = len(self._operations) - count
+        return list(islice(reversed(self._operations), added))
+
+    @property
+    def count(self) -> int:
+        """Operations so far."""
+        return len(self._operations)
 
     def holds(self, name: str) -> bool:
         """True if an operation or a tensor has this name."""

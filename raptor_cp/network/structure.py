@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from raptor_cp.network.operations import Operation, Tensor
+    from raptor_cp.network.values import ValueSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Network:
         constants: tensors that are operands but computed by nobody (position
             embeddings, lookup tables); full rank, ``(1, C, 1, 1)`` not ``(C,)``.
         notes: what the reader of a file approximated or assumed, for reports.
+        values: where trained numbers come from; None where there are none.
 
     Raises:
         MalformedInput: unknown or doubly produced tensors, duplicate names, a
@@ -55,6 +57,7 @@ class Network:
     tensors: Mapping[str, Tensor]
     constants: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=(), compare=False)
+    values: ValueSource | None = field(default=None, repr=False, compare=False)
     _producer: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

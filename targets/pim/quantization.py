@@ -1,6 +1,8 @@
 """Integers for a network: weights, biases, power-of-two scales.
 
-A network says shapes, not values.  :func:`quantized` chooses them: weights are drawn
+A network says shapes, not values.  Where it knows the numbers of a trained model
+(``Network.values``), they are used: :mod:`raptor_cp.targets.pim.model_weights`.
+Otherwise :func:`quantized` chooses them: weights are drawn
 uniformly over their whole width, and every shift is chosen from the statistics of
 such weights so that results use their width without clamping too often.  The choice
 depends on the network, the accumulator policy and the seed alone, each operation's
@@ -34,6 +36,7 @@ from raptor_cp.network.attributes import (
     ScaleAttributes,
 )
 from raptor_cp.network.shapes import matrix_shapes
+from raptor_cp.targets.pim.model_weights import ModelIntegers
 from raptor_cp.targets.pim.sidecar import OperationNumbers
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
     from raptor_cp.network.operations import Operation, WeightShape
     from raptor_cp.network.structure import Network
+    from raptor_cp.network.values import ModelValues
 
     Ints = NDArray[np.int64]
 
@@ -70,7 +74,13 @@ class Quantization:
 def quantized(
     network: Network, accumulators: Accumulators = Accumulators.EXACT, *, seed: int = 0
 ) -> Quantization:
-    """Integers for ``network``; the same for the same arguments."""
+    """Integers for ``network``; the same for the same arguments.
+
+    Raises:
+        MalformedInput: numbers of a trained model that are missing or cannot be used.
+    """
+    if network.values is not None:
+        return _of_model(network, network.values.read(), accumulators)
     operations = []
     weights: dict[str, NDArray[np.signedinteger]] = {}
     biases: dict[str, Ints] = {}
@@ -100,6 +110,32 @@ def quantized(
         half = 1 << (min(tensor.bits, 63) - 1)
         drawn = _generator(name, seed).integers(-half, half, size=tensor.extent)
         tensors[name] = np.asarray(drawn, np.int64)
+    return Quantization(
+        accumulators, tuple(operations), weights, biases, scales, tensors
+    )
+
+
+def _of_model(
+    network: Network, values: ModelValues, accumulators: Accumulators
+) -> Quantization:
+    integers = ModelIntegers(network, values, accumulators)
+    operations = []
+    weights: dict[str, NDArray[np.signedinteger]] = {}
+    biases: dict[str, Ints] = {}
+    scales: dict[str, Ints] = {}
+    for operation in network.operations:
+        if is_runtime_free(operation):
+            integers.moved(operation)
+            continue
+        drawn = _numbers(network, operation, accumulators)
+        numbers, matrix, bias, scale = integers.numbers(operation, drawn)
+        operations.append(numbers)
+        for held, value in ((biases, bias), (scales, scale)):
+            if value is not None:
+                held[operation.name] = value
+        if matrix is not None:
+            weights[operation.name] = matrix
+    tensors = {name: integers.tensor(name) for name in network.constants}
     return Quantization(
         accumulators, tuple(operations), weights, biases, scales, tensors
     )
