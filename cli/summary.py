@@ -98,7 +98,8 @@ def print_summary(
         say(screen, f"note: {escape(note)}")
     if timing:
         for phase, seconds in result.phases.items():
-            say(screen, f"{phase:24} {seconds:8.3f} s")
+            count = result.phase_counts.get(phase, 0)
+            say(screen, f"{phase:28} {seconds:8.3f} s {count:7}")
     if folder is not None:
         say(screen, f"written to {escape(str(folder))}")
 

@@ -125,6 +125,7 @@ def run_latency(
                 splits=prepared.splits,
                 notes=(*notes, *prover.notes),
                 phases=phases.to_dict(),
+                phase_counts=dict(phases.counts),
                 solver=prover.records(),
             )
         notes.append(
@@ -175,6 +176,7 @@ def run_latency(
         splits=prepared.splits,
         notes=(*notes, *prover.notes),
         phases=phases.to_dict(),
+        phase_counts=dict(phases.counts),
         solver=prover.records(),
         completion=completion,
         interrupted=stop.requested,

@@ -1,4 +1,4 @@
-"""Phase times: for reports only, never for decisions."""
+"""Phase times and counts: for reports only, never for decisions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,33 @@ if TYPE_CHECKING:
 
 
 class Phases:
-    """Adds up wall time (seconds) by phase name, in order of first use."""
+    """Adds up wall time (seconds) and entries by phase name, in order of first use.
+
+    Attributes:
+        seconds: time spent; phases may lie inside others.
+        counts: how often each phase was entered, the same in equal runs.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Count the body's time for ``name``."""
         self.seconds.setdefault(name, 0.0)
+        self.counts[name] = self.counts.get(name, 0) + 1
         begin = time.perf_counter()
         try:
             yield
         finally:
             self.seconds[name] += time.perf_counter() - begin
+
+    def add(self, other: Phases) -> None:
+        """Count what somebody else has timed."""
+        for name, value in other.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
+            self.counts[name] = self.counts.get(name, 0) + other.counts[name]
 
     def to_dict(self) -> dict[str, float]:
         """Seconds by phase, rounded to microseconds."""

@@ -88,7 +88,7 @@ def realized_cost(
         schedule: the candidate; its first form is paid for already.
         target: prices plans.
         pipeline: synchronisation and cross-stage form of the scenario.
-        phases: where time is counted.
+        phases: where time is counted, that of the target's own phases too.
         further: budget of queue evaluations for further forms; without one, or with
             none left, the first form alone decides.
 
@@ -107,10 +107,11 @@ def realized_cost(
             if plan is None:
                 with phases.timed("realization"):
                     plan = form.realize(schedule)
-            with phases.timed("queue analysis"):
-                cost = target.estimate_realized_schedule_cost(plan)
+            cost = target.estimate_realized_schedule_cost(plan)
+            if cost.phases is not None:
+                phases.add(cost.phases)
             plan = None
-            found.append(replace(cost, form=form.name))
+            found.append(replace(cost, form=form.name, phases=None))
             if cost.eligible:
                 break
     eligible = [cost for cost in found if cost.eligible]

@@ -51,6 +51,7 @@ class ScheduleResult:
         splits: how weights were cut.
         notes: what was approximated, not proved, or left out.
         phases: seconds by phase; the only part that differs between equal runs.
+        phase_counts: how often each phase was entered.
         solver: records of all solves.
         joint_static_ns: static objective of the solver's own answer.
         plan: the selected schedule, realized again from the unchanged graph.
@@ -74,6 +75,7 @@ class ScheduleResult:
     splits: SplitReport | None = None
     notes: tuple[str, ...] = ()
     phases: dict[str, float] = field(default_factory=dict)
+    phase_counts: dict[str, int] = field(default_factory=dict)
     solver: tuple[dict[str, object], ...] = ()
     joint_static_ns: int | None = None
     plan: ExecutionPlan | None = None
@@ -293,6 +295,7 @@ class ScheduleResult:
             "schedule": None if self.schedule is None else self.schedule_document(),
             "solver": list(self.solver),
             "phases": self.phases,
+            "phase_counts": self.phase_counts,
         }
 
     def schedule_document(self) -> dict[str, object]:

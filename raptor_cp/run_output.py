@@ -55,6 +55,7 @@ def write_run(result: ScheduleResult, folder: Path) -> None:
                     result.selection,
                     result.phases,
                     result.attempts,
+                    result.phase_counts,
                 ),
             )
 

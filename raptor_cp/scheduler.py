@@ -106,6 +106,7 @@ def schedule(
             Verdict.UNKNOWN,
             str(error),
             phases=phases.to_dict(),
+            phase_counts=dict(phases.counts),
             interrupted=True,
         )
 
@@ -132,6 +133,7 @@ def _run(
             prepared.reason,
             infeasibility=prepared,
             phases=phases.to_dict(),
+            phase_counts=dict(phases.counts),
         )
     stop.check("lowering")
     if loaded.scenario.mode == "latency":
@@ -158,21 +160,22 @@ class _PipelineRun:
         self.observer, self.phases = observer, phases
         self.problem = prepared.problem
         self.notes = list(prepared.notes)
-        with phases.timed("indices"):
-            self.groups = PipelineGroups.of(self.problem)
-            weights = IndexedResidentWeights.of(self.problem)
-            self.packing = StagePacking(self.groups, weights)
-            self.limits = stage_limits(loaded, self.groups)
-            self.evaluator = StaticEvaluator(self.problem)
-            layout = CoreLayout(self.problem.resources.links)
-            placer = StagePlacer(self.evaluator, weights, layout)
-            self.model = PipelineModel(
-                self.packing, self.limits, placer, self._cost, phases.timed
-            )
         search = self.scenario.search
         self.budget = SearchBudget(
             search.queue_evaluations, search.packings, search.beam
         )
+        recovery = self.budget.recovery
+        with phases.timed("indices"):
+            self.groups = PipelineGroups.of(self.problem)
+            weights = IndexedResidentWeights.of(self.problem)
+            self.packing = StagePacking(self.groups, weights, recovery)
+            self.limits = stage_limits(loaded, self.groups)
+            self.evaluator = StaticEvaluator(self.problem)
+            layout = CoreLayout(self.problem.resources.links)
+            placer = StagePlacer(self.evaluator, weights, layout, recovery)
+            self.model = PipelineModel(
+                self.packing, self.limits, placer, self._cost, phases.timed
+            )
         self.prover = Prover(
             loaded,
             self.problem,
@@ -202,6 +205,7 @@ class _PipelineRun:
             )
             initial = self._placed(self._with_idle_cores(seed[0]), seed[1])
         else:
+            self.budget.spare_units = found.units
             initial = self._placed(found.vector, found.retained)
         seeds = []
         if seed is not None and isinstance(found, InitialPartition):
@@ -419,6 +423,7 @@ class _PipelineRun:
             splits=self.prepared.splits,
             notes=(*self.notes, *self.prover.notes),
             phases=self.phases.to_dict(),
+            phase_counts=dict(self.phases.counts),
             solver=self.prover.records(),
             joint_static_ns=None if answer is None else answer.objective_ns,
             plan=plan,

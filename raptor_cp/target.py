@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.graph.work import Work
     from raptor_cp.network.structure import Network
+    from raptor_cp.phases import Phases
     from raptor_cp.realization.events import PlanEvents
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
@@ -196,6 +197,7 @@ class RealizedCost:
         guidance: for the search; None when unknown.
         details: named integers for reports (visits, events, recurrence ns, ...).
         form: how the schedule was realized; empty for a static estimate.
+        phases: where the evaluation spent its time; no part of the evidence.
     """
 
     timing: str
@@ -207,6 +209,7 @@ class RealizedCost:
     guidance: ProcessorGuidance | None = None
     details: tuple[tuple[str, int], ...] = field(default=())
     form: str = ""
+    phases: Phases | None = field(default=None, compare=False, repr=False)
 
     @property
     def eligible(self) -> bool:

@@ -20,7 +20,6 @@ from raptor_cp.pipeline.minimum_resource import (
 )
 from raptor_cp.pipeline.packing import PackingMethod, check_packing
 from raptor_cp.pipeline.partition import (
-    UNIT_LIMIT,
     InitialPartition,
     PartitionFailure,
     PartitionMethod,
@@ -28,6 +27,7 @@ from raptor_cp.pipeline.partition import (
     initial_partition,
     unquantized_partition,
 )
+from raptor_cp.pipeline.search_budget import UNIT_LIMIT
 from raptor_cp.schedules import Placement, Problem, Stage
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.verdict import Verdict

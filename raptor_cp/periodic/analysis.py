@@ -34,6 +34,7 @@ class PeriodicAnalysis:
     """Answer of :func:`analyse`; times in ns.
 
     Attributes:
+        events, edges: size of the graph, V and E.
         recurrence: maximum cycle ratio, a token-free cycle, or unavailable.
         orders: the two tie orders, event index first.
         core_work_ns, core_work_core: compute work of the busiest core; 0 and -1 when
@@ -43,6 +44,8 @@ class PeriodicAnalysis:
         single_generation_ns: makespan of one generation alone in both tie orders.
     """
 
+    events: int
+    edges: int
     recurrence: CycleRatioAnswer
     orders: tuple[OrderAnalysis | Unavailable, OrderAnalysis | Unavailable]
     core_work_ns: int
@@ -129,6 +132,8 @@ def analyse(graph: EventGraph, *, continuations: int = 1) -> PeriodicAnalysis:
         orders = [analyse_parts(parts, tie, continuations) for tie in TieOrder]
         single = _single_generation(graph)
     return PeriodicAnalysis(
+        events=graph.event_count,
+        edges=graph.edge_count,
         recurrence=recurrence,
         orders=(orders[0], orders[1]),
         core_work_ns=int(graph.work_ns[busiest]) if busiest >= 0 else 0,

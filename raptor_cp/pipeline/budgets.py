@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 from raptor_cp.errors import InternalError
 from raptor_cp.pipeline.groups import PipelineGroups
 from raptor_cp.pipeline.ordered_packing import UNAVAILABLE, OrderedPacking
-from raptor_cp.pipeline.packing import Packed, PackingMethod, pack_resident
+from raptor_cp.pipeline.packing import (
+    Packed,
+    PackingMethod,
+    RecoveryUse,
+    pack_resident,
+)
 from raptor_cp.pipeline.weights import IndexedResidentWeights
 
 if TYPE_CHECKING:
@@ -36,10 +41,17 @@ class StagePacking:
     Args:
         groups: the groups of the problem.
         weights: its resident-weight index.
+        recovery: where the counts of packing recovery are noted.
     """
 
-    def __init__(self, groups: PipelineGroups, weights: IndexedResidentWeights) -> None:
+    def __init__(
+        self,
+        groups: PipelineGroups,
+        weights: IndexedResidentWeights,
+        recovery: RecoveryUse | None = None,
+    ) -> None:
         self.groups, self.weights = groups, weights
+        self.recovery = recovery or RecoveryUse()
         self.ordered = OrderedPacking.of(groups, weights)
         #: [G, G+1] proved least cores, and least cores of an ordered assignment.
         self.least = weights.segment_bounds(groups.task_ptr)
@@ -58,6 +70,7 @@ class StagePacking:
         if key not in self._reused:
             tasks = self.groups.tasks(first, last)
             found = pack_resident(self.weights, tasks, cores, self.groups.execution_ns)
+            self.recovery.note(found)
             self._reused[key] = found if isinstance(found, Packed) else None
         return self._reused[key]
 

@@ -118,6 +118,22 @@ class PackingCounts:
     deviations: int = 0
 
 
+class RecoveryUse:
+    """The largest counts of any packing recovery of a run, for its reports."""
+
+    __slots__ = ("checks", "deviations")
+
+    def __init__(self) -> None:
+        self.checks = self.deviations = 0
+
+    def note(self, outcome: PackingOutcome) -> None:
+        """Take an outcome of the constructor into account."""
+        if not isinstance(outcome, PackingRefuted):
+            counts = outcome.counts
+            self.checks = max(self.checks, counts.recovery_checks)
+            self.deviations = max(self.deviations, counts.deviations)
+
+
 @dataclass(frozen=True, eq=False)
 class Packed:
     """An assignment in hand.

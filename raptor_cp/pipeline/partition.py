@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
@@ -38,6 +38,7 @@ from raptor_cp.pipeline.minimum_resource import (
 from raptor_cp.pipeline.neighbourhood import StageVector
 from raptor_cp.pipeline.ordered_packing import UNAVAILABLE
 from raptor_cp.pipeline.packing import Packed, check_packing
+from raptor_cp.pipeline.search_budget import UNIT_LIMIT
 from raptor_cp.units import ceil_div
 from raptor_cp.verdict import Verdict
 
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
 IntArray = NDArray[np.int64]
 IndexArray = NDArray[np.int32]
 BoolArray = NDArray[np.bool_]
-
-#: Most units of spare cores in the quality grid (the spec's Q).
-UNIT_LIMIT: Final = 16
 
 
 class PartitionMethod(StrEnum):

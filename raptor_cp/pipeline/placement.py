@@ -37,6 +37,7 @@ from raptor_cp.pipeline.packing import (
     Packed,
     PackingCounts,
     PackingExhausted,
+    RecoveryUse,
     pack_resident,
 )
 from raptor_cp.pipeline.stage_assignment import (
@@ -136,6 +137,7 @@ class StagePlacer:
         evaluator: evaluator of the problem.
         weights: resident-weight index of the problem.
         layout: clusters of the chip.
+        recovery: where the counts of packing recovery are noted.
     """
 
     def __init__(
@@ -143,7 +145,9 @@ class StagePlacer:
         evaluator: StaticEvaluator,
         weights: IndexedResidentWeights,
         layout: CoreLayout,
+        recovery: RecoveryUse | None = None,
     ) -> None:
+        self.recovery = recovery or RecoveryUse()
         problem = evaluator.problem
         graph, links = problem.graph, evaluator.links
         groups = len(graph.operations)
@@ -229,12 +233,14 @@ class StagePlacer:
         key = (first, last, cores)
         if key not in self._constructed:
             tasks = range(int(self._task_ptr[first]), int(self._task_ptr[last]))
-            self._constructed[key] = pack_resident(
+            outcome = pack_resident(
                 self.weights,
                 tasks,
                 cores,
                 self.evaluator.problem.costs.execution_ns.astype(np.int64),
             )
+            self.recovery.note(outcome)
+            self._constructed[key] = outcome
         return self._constructed[key]
 
 

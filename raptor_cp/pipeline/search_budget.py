@@ -2,7 +2,9 @@
 
 Limits are those of the scheduling spec, "Default throughput selection": at most
 32 complete queue costs, 128 constructive allocations and physical packings, a
-beam of two, two new placements a round, a shortlist of at most 2C.
+beam of two, two new placements a round, a shortlist of at most 2C; for each packing
+recovery 16 single-choice deviations within 65,536 core-candidate checks; at most
+sixteen units of spare cores in the initial partition.
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raptor_cp.errors import InternalError, MalformedInput
+from raptor_cp.pipeline.packing import CHECK_LIMIT, DEVIATION_LIMIT, RecoveryUse
 
 BEAM_LIMIT = 2
 QUEUE_EVALUATION_LIMIT = 32
 PACKING_LIMIT = 128
 PLACEMENTS_PER_ROUND = 2
+#: Most units of spare cores in the initial partition (the spec's Q).
+UNIT_LIMIT = 16
 
 
 @dataclass(slots=True)
@@ -38,7 +43,7 @@ class Counter:
 
 
 class SearchBudget:
-    """Queue evaluations, packings, and the largest counts seen in a round.
+    """Queue evaluations, packings, and the largest counts of their parts.
 
     Args:
         queue_evaluations: complete queue costs, 1 to 32.
@@ -73,6 +78,10 @@ class SearchBudget:
         self.largest_shortlist = 0
         self.largest_round = 0
         self.rounds = 0
+        #: Units of the initial partition's quality grid; 0 without one.
+        self.spare_units = 0
+        #: Largest counts of one packing recovery.
+        self.recovery = RecoveryUse()
 
     @property
     def spent(self) -> str | None:
@@ -98,6 +107,15 @@ class SearchBudget:
             "shortlist": {
                 "used": self.largest_shortlist,
                 "limit": 2 * self.queue_evaluations.limit,
+            },
+            "spare_units": {"used": self.spare_units, "limit": UNIT_LIMIT},
+            "packing_deviations": {
+                "used": self.recovery.deviations,
+                "limit": DEVIATION_LIMIT,
+            },
+            "core_candidate_checks": {
+                "used": self.recovery.checks,
+                "limit": CHECK_LIMIT,
             },
             "rounds": {"used": self.rounds, "limit": self.queue_evaluations.limit},
         }

@@ -9,6 +9,7 @@ interval of the proved recurrence, rounded up to whole ns.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from raptor_cp.periodic.dependency_order import (
     within_generation_span_ns,
 )
 from raptor_cp.periodic.queue_engine import TieOrder, execute, time_range_fault
+from raptor_cp.phases import Phases
 from raptor_cp.realization.checks import check
 from raptor_cp.target import ProcessorGuidance, RealizedCompletion, RealizedCost
 from raptor_cp.verdict import Unavailable
@@ -43,8 +45,20 @@ def realized_cost(
     """Check a plan, extract its events, and analyse them under both tie orders.
 
     A plan that fails a check is not analysed; each fault is a failure reason.
+    ``phases`` of the cost: graph checks, event extraction, dependency-witness analysis
+    (maximum cycle ratio and its witness), queue execution (with its proofs).
     """
-    report = check(plan)
+    phases = Phases()
+    return replace(_evidence(plan, extract, phases), phases=phases)
+
+
+def _evidence(
+    plan: ExecutionPlan,
+    extract: Callable[[ExecutionPlan], PlanEvents | Unavailable],
+    phases: Phases,
+) -> RealizedCost:
+    with phases.timed("graph checks"):
+        report = check(plan)
     if report.faults:
         reason = Unavailable("the plan failed its checks")
         return RealizedCost(
@@ -56,10 +70,11 @@ def realized_cost(
             failures=tuple(f"{f.check}: {f.message}" for f in report.faults),
             details=(("faults", len(report.faults)),),
         )
-    events = extract(plan)
+    with phases.timed("event extraction"):
+        events = extract(plan)
     if isinstance(events, Unavailable):
         return _without_timing(events)
-    return _analysed(plan, events)
+    return _analysed(plan, events, phases)
 
 
 def realized_completion(
@@ -133,12 +148,13 @@ def _without_timing(reason: Unavailable) -> RealizedCost:
     )
 
 
-def _analysed(plan: ExecutionPlan, events: PlanEvents) -> RealizedCost:
+def _analysed(plan: ExecutionPlan, events: PlanEvents, phases: Phases) -> RealizedCost:
     graph = events.graph
-    order = topological_order(graph)
-    if isinstance(order, TokenFreeCycle):
-        return _without_timing(Unavailable(order.reason))
-    ratio = ratio_in_order(graph, order)
+    with phases.timed("dependency-witness analysis"):
+        order = topological_order(graph)
+        if isinstance(order, TokenFreeCycle):
+            return _without_timing(Unavailable(order.reason))
+        ratio = ratio_in_order(graph, order)
     if isinstance(ratio, Unavailable):
         return _without_timing(ratio)
     work = int(graph.work_ns.max(initial=0))
@@ -156,6 +172,9 @@ def _analysed(plan: ExecutionPlan, events: PlanEvents) -> RealizedCost:
         ("request_events", events.request_events),
         ("recurrence_ns", _whole(ratio.ratio_ns)),
         ("recurrence_edges", ratio.recurrence_edges),
+        ("cores", len(plan.cores)),
+        ("bisection_tests", ratio.tests),
+        ("largest_sweeps", ratio.max_sweeps),
         ("core_work_ns", work),
         ("memory_service_ns", service),
     ]
@@ -165,7 +184,8 @@ def _analysed(plan: ExecutionPlan, events: PlanEvents) -> RealizedCost:
         details.append(("within_generation_span_ns", span))
     proved = True
     for tie in TieOrder:
-        found = analyse_order(graph, tie, continuations=CONTINUATIONS)
+        with phases.timed("queue execution"):
+            found = analyse_order(graph, tie, continuations=CONTINUATIONS)
         if isinstance(found, Unavailable):
             failures.append(f"{tie}: timing unavailable: {found.reason}")
             intervals.append(found)
@@ -178,6 +198,9 @@ def _analysed(plan: ExecutionPlan, events: PlanEvents) -> RealizedCost:
             )
         intervals.append(_interval(found, floor))
         name = tie.replace("-", "_")
+        # Of the largest attempt: each has the limits of the analysis to itself.
+        details.append((f"attempts_{name}", len(found.attempts)))
+        details.append((f"generations_{name}", found.generations))
         details.append((f"processed_events_{name}", found.processed_events))
         details.append((f"max_request_wait_ns_{name}", found.max_request_wait_ns))
     return RealizedCost(

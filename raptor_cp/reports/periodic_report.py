@@ -61,6 +61,8 @@ def periodic_document(
     single = analysis.single_generation_ns
     span = analysis.within_generation_span_ns
     return head | {
+        "events": analysis.events,
+        "edges": analysis.edges,
         "interval_ns": ns_for_json(analysis.interval_ns),
         "recurrence": _recurrence(analysis),
         "largest_core_work_ns": {
@@ -102,6 +104,7 @@ def _recurrence(analysis: PeriodicAnalysis) -> dict[str, object]:
         "interval_ns": ns_for_json(found.ratio_ns),
         "upper_ns": ns_for_json(found.upper_ns),
         "tests": found.tests,
+        "largest_sweeps": found.max_sweeps,
         "recurrence_edges": found.recurrence_edges,
     }
     if found.witness is not None:

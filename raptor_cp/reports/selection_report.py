@@ -11,7 +11,13 @@ Schema ``raptor-cp/pipeline-selection/1``::
                  failures, unavailable, details, recurrence_contributions:
                  {stage_service_ns, critical_stages}, static}]
     attempts   [{candidate, outcome}]
-    phases     {phase: seconds}
+    phases     {phase: seconds}; some lie inside others
+    phase_counts {phase: times entered}
+
+The phases of a candidate: neighbourhood scoring, constructive packing, realization,
+graph checks, event extraction, dependency-witness analysis, queue execution (with its
+complete-state proofs).  ``details`` has the counted work next to each limit of the
+spec: docs/realization.md.
 
 Times are ns but for ``phases``, the only part that differs between equal runs.
 """
@@ -38,6 +44,7 @@ def selection_document(
     selection: Selection,
     phases: Mapping[str, float],
     attempts: Sequence[Mapping[str, object]] = (),
+    phase_counts: Mapping[str, int] | None = None,
 ) -> dict[str, object]:
     """The report; plain data, the same for the same run but for ``phases``."""
     timings = {c.cost.timing for c in search.candidates if c.cost is not None}
@@ -58,6 +65,7 @@ def selection_document(
         "candidates": [_candidate(candidate) for candidate in search.candidates],
         "attempts": [dict(attempt) for attempt in attempts],
         "phases": dict(phases),
+        "phase_counts": dict(phase_counts or {}),
     }
 
 

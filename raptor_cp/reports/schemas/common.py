@@ -76,6 +76,9 @@ BUDGETS = record(
         "beam": _count("Schedules kept"),
         "placements_per_round": _count("New placements of a round"),
         "shortlist": _count("Proposals of a round that the proxy kept"),
+        "spare_units": _count("Units of spare cores in the initial partition"),
+        "packing_deviations": _count("Single-choice deviations of one recovery"),
+        "core_candidate_checks": _count("Core-candidate checks of one recovery"),
         "rounds": _count("Rounds"),
     },
 )
@@ -122,6 +125,8 @@ PHASES = named(
     "Seconds by phase: the only part that differs between equal runs",
     {"type": "number", "minimum": 0},
 )
+
+PHASE_COUNTS = named("How often each phase was entered", integer(""))
 
 
 def registry(*schemas: Schema) -> dict[str, Schema]:

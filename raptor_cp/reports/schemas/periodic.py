@@ -55,7 +55,10 @@ _RECURRENCE = either(
             "interval_ns": number("the ratio, ns"),
             "upper_ns": number("upper end of the bracket, at most 1 ns above"),
             "tests": integer("feasibility tests, at most 64"),
-            "recurrence_edges": integer("edges of positive distance"),
+            "largest_sweeps": integer("sweeps of one test, at most R + 1"),
+            "recurrence_edges": integer(
+                "edges of positive distance R, at most two for each core"
+            ),
             "witness": several("at most 128 edges of a critical cycle", WITNESS_EDGE),
             "totals": WITNESS_TOTALS,
         },
@@ -163,6 +166,8 @@ PIPELINE_PERIODIC: Schema = document(
         ),
         "not_modelled": texts("effects that the events leave out"),
         "unavailable": text("why there is no timing, in place of all that follows"),
+        "events": integer("events of one generation, V"),
+        "edges": integer("dependencies, E"),
         "interval_ns": or_unavailable(
             number("largest of recurrence, core work and memory service, ns")
         ),
@@ -189,8 +194,9 @@ PIPELINE_PERIODIC: Schema = document(
         "recurrence_established": boolean("proved under both tie orders"),
     },
     optional=(
-        "unavailable", "interval_ns", "recurrence", "largest_core_work_ns",
-        "memory_service_ns", "within_generation_span_ns", "single_generation_ns",
+        "unavailable", "events", "edges", "interval_ns", "recurrence",
+        "largest_core_work_ns", "memory_service_ns", "within_generation_span_ns",
+        "single_generation_ns",
         "queues", "recurrence_established",
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from raptor_cp.reports.schemas.common import (
     BUDGETS,
     CERTIFICATE,
     INFEASIBILITY,
+    PHASE_COUNTS,
     PHASES,
     VERDICT,
 )
@@ -134,6 +135,7 @@ RESULT: Schema = document(
         ),
         "solver": several("all solves of the run", _SOLVE),
         "phases": PHASES,
+        "phase_counts": PHASE_COUNTS,
     },
     optional=("schedule",),
 )

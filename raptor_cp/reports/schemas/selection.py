@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from raptor_cp.reports.schemas.common import ATTEMPTS, BUDGETS, PHASES
+from raptor_cp.reports.schemas.common import (
+    ATTEMPTS,
+    BUDGETS,
+    PHASE_COUNTS,
+    PHASES,
+)
 from raptor_cp.reports.schemas.fields import (
     Schema,
     boolean,
@@ -120,5 +125,6 @@ PIPELINE_SELECTION: Schema = document(
         "candidates": several("in order of evaluation", _CANDIDATE),
         "attempts": ATTEMPTS,
         "phases": PHASES,
+        "phase_counts": PHASE_COUNTS,
     },
 )
