@@ -10,7 +10,8 @@ The public Python API::
 
 Every operation of the command line is one call: :func:`load`, :func:`schedule`,
 :func:`check`, :func:`compare`, :func:`regress`, :func:`verify`, :func:`diagnose`
-(the command ``periodic``), :func:`dispatch`, :func:`read_network`.
+(the command ``periodic``), :func:`dispatch`, :func:`read_network`,
+:func:`sweep`.
 """
 
 from raptor_cp.api import (
@@ -22,6 +23,7 @@ from raptor_cp.api import (
     read_network,
     regress,
     schedule,
+    sweep,
     verify,
 )
 from raptor_cp.errors import (
@@ -49,5 +51,6 @@ __all__ = [
     "read_network",
     "regress",
     "schedule",
+    "sweep",
     "verify",
 ]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from raptor_cp.result import ScheduleResult
     from raptor_cp.scenario import LoadedScenario
     from raptor_cp.scheduler import SchedulerObserver
+    from raptor_cp.sweeps import SweepReport
     from raptor_cp.targets.pe.analysis import DispatchAnalysis
     from raptor_cp.targets.pim.diagnostic import (
         DiagnosticOptions,
@@ -159,6 +160,45 @@ def regress(
     from raptor_cp.regression import regress as run
 
     return run(Path(scenario), update=update)
+
+
+def sweep(
+    sweep: str | os.PathLike[str] | Mapping[str, object],
+    database: str | os.PathLike[str] | None = None,
+    *,
+    workers: int | None = None,
+    dask: str | None = None,
+    retry_failed: bool = False,
+    stop: Stop | None = None,
+) -> SweepReport:
+    """Run the points of a sweep that its database does not have yet.
+
+    Args:
+        sweep: a sweep file, or its content as a mapping.
+        database: SQLite file of the results; None takes ``sweeps/<name>.sqlite``.
+        workers: local processes; None takes one for each CPU.
+        dask: address of a Dask scheduler that runs the points instead.
+        retry_failed: also run the points again that failed.
+        stop: ends the sweep early with what is finished.
+
+    Raises:
+        MalformedInput: not a legal sweep, or a database of something else.
+    """
+    from raptor_cp.sweeps import load_sweep, run_sweep, sweep_from_mapping
+
+    given = (
+        sweep_from_mapping(sweep)
+        if isinstance(sweep, Mapping)
+        else load_sweep(Path(sweep))
+    )
+    return run_sweep(
+        given,
+        None if database is None else Path(database),
+        workers=workers,
+        dask=dask,
+        retry_failed=retry_failed,
+        stop=stop,
+    )
 
 
 def verify(

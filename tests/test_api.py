@@ -105,6 +105,18 @@ def test_networks_and_kernels() -> None:
     assert rc.dispatch("gemm_composite").report.to_dict()
 
 
+def test_sweep_from_a_mapping(tmp_path: Path) -> None:
+    document = {
+        "schema": "raptor-cp/sweep/1",
+        "name": "two",
+        "scenarios": [str(TINY)],
+        "grid": {"pipeline.stages": [1, 2]},
+    }
+    report = rc.sweep(document, tmp_path / "two.sqlite", workers=1)
+    assert [record.figures.stages for record in report.records] == [1, 2]
+    assert rc.sweep(document, tmp_path / "two.sqlite", workers=1).ran == 0
+
+
 def test_infeasible_is_an_answer() -> None:
     result = rc.check(ROOT / "scenarios" / "vgg16-arch-a-infeasible.yaml")
     assert result.verdict is rc.Verdict.INFEASIBLE
