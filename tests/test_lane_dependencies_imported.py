@@ -264,15 +264,19 @@ class Oracle:
         part = helper.make_model(graph, opset_imports=list(self.proto.opset_import))
         evaluator = ReferenceEvaluator(part)
         feeds = {name: self.values[name] for name in sources}
-        base = np.asarray(evaluator.run(None, feeds)[0])
+
+        def run(values: dict[str, NDArray[np.generic]]) -> NDArray[np.generic]:
+            found: Sequence[object] = list(evaluator.run(None, values))
+            return np.asarray(found[0])
+
+        base = run(feeds)
         result = {}
         for name in sources:
             moved = np.zeros((*self.values[name].shape, *base.shape), np.bool_)
             for place in np.ndindex(*self.values[name].shape):
                 changed = self.values[name].copy()
                 changed[place] += _DISTURBANCE
-                after = evaluator.run(None, {**feeds, name: changed})[0]
-                moved[place] = np.asarray(after) != base
+                moved[(*place, ...)] = run({**feeds, name: changed}) != base
             result[name] = moved
         return result
 
@@ -280,7 +284,8 @@ class Oracle:
         """The nodes between ``target`` and the stored values it is computed of."""
         inside: list[int] = []
         sources: dict[str, None] = {}
-        order = {id(n): i for i, n in enumerate(self.proto.graph.node)}
+        order: dict[int, int] = {}
+        order.update((id(n), i) for i, n in enumerate(self.proto.graph.node))
         open_values = [target]
         while open_values:
             name = open_values.pop()
@@ -362,12 +367,12 @@ def check(network: Network, graph: ComputeGraph, proto: onnx.ModelProto) -> list
             ordered = in_memory_order(moved, oracle.values[source].ndim)
             outward = np.moveaxis(ordered, (3, 4, 5), (0, 1, 2))
             for box, tasks in lanes.items():
-                read = part_of(outward, box).any(axis=(0, 1, 2))
+                read = np.asarray(part_of(outward, box).any(axis=(0, 1, 2)))
                 came = np.zeros_like(read)
                 for task in tasks:
                     for number, piece in arriving.get((task, tensor), []):
                         part_of(came, piece)[...] = True
-                        if number >= 0 and not part_of(read, piece).any():
+                        if number >= 0 and not np.any(part_of(read, piece)):
                             loose.append(f"{operation.name} {box} <- {tensor} {piece}")
                 missing = np.argwhere(read & ~came)
                 assert not missing.size, (operation.name, box, tensor, missing[0])

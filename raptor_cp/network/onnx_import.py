@@ -97,6 +97,7 @@ def prepared_translator(path: Path, options: OnnxOptions) -> Translator:
 def source_graph(path: Path, options: OnnxOptions | None = None) -> SourceGraph:
     """The graph of a file with constants folded and patterns merged."""
     from raptor_cp.network.onnx_cones import merge_functions
+    from raptor_cp.network.onnx_external import check_external_data
     from raptor_cp.network.onnx_file import read_model
     from raptor_cp.network.onnx_graph import read_graph
     from raptor_cp.network.onnx_moves import merge_heads, merge_pads, merge_views
@@ -104,6 +105,7 @@ def source_graph(path: Path, options: OnnxOptions | None = None) -> SourceGraph:
 
     options = options or OnnxOptions()
     model = read_model(path)
+    check_external_data(model, path)
     given = InputShapes(options.dims, options.input_shapes)
     graph = read_graph(model, path.parent, given, str(path))
     remove_renames(graph)
