@@ -291,3 +291,15 @@ def test_the_large_composite_benchmark_prints_its_table() -> None:
     # Every row of the document is a row of the benchmark.
     page = (ROOT / "docs" / "dispatch.md").read_text(encoding="utf-8")
     assert rows[-2] in page
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "scenarios").glob("*-pe.yaml")), ids=lambda p: p.stem
+)
+def test_every_shipped_scenario_of_the_target_is_analysed(path: Path) -> None:
+    result = run(str(path), "--json")
+    assert result.exit_code == 0, result.stderr
+    kernels = json.loads(result.stdout)["kernels"]
+    assert kernels
+    if "gqa" in path.stem:
+        assert [k["kernel"] for k in kernels][-1] == "merge"

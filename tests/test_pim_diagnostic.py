@@ -491,7 +491,7 @@ class TestCommand:
         )
         assert result.exit_code == 0
         document = json.loads(result.stdout)
-        assert document["schema"] == "raptor-cp/periodic-1"
+        assert document["schema"] == "raptor-cp/periodic/1"
         assert len(document["timing_graph"]["events"]) == document["events"]
         assert len(document["timing_graph"]["edges"]) == document["edges"]
 

@@ -19,6 +19,7 @@ from raptor_cp.targets.pe.op_log import Issue, OpLog
 from raptor_cp.targets.pe.report import DispatchReport, dispatch_report
 from raptor_cp.targets.pe.sensitivity import Sensitivity, sweep
 from raptor_cp.targets.pe.topology import PeTopology
+from raptor_cp.targets.pe.workload import DECODE_KERNELS, decode_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +62,9 @@ def analyse_scenario(
 ) -> tuple[DispatchAnalysis, ...]:
     """Every command list of a scenario, on element 0.
 
+    A decode kernel spread over elements gives one analysis for each distinct share of
+    its tiles, and one of the merge.
+
     Args:
         loaded: a scenario of the ``pe`` target.
         topology: instead of the scenario's own.
@@ -71,6 +75,17 @@ def analyse_scenario(
     """
     topology = scenario_topology(loaded) if topology is None else topology
     network = loaded.scenario.network
+    if (
+        isinstance(network, KernelNetwork)
+        and network.kernel in DECODE_KERNELS
+        and {"splits", "layers"} & network.params.keys()
+    ):
+        runs = decode_runs(network.kernel, network.params, topology.elements[0])
+        attention = [
+            _analysis(f"{network.kernel}, {share} tiles", run)
+            for share, run in runs.attention.items()
+        ]
+        return (*attention, _analysis("merge", runs.merge))
     if isinstance(network, KernelNetwork):
         return (analyse_kernel(network.kernel, network.params, topology),)
     found = []

@@ -7,6 +7,7 @@ denominators and outputs one merge task combines.  Other kernels are one task.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import MalformedInput
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from raptor_cp.graph.compute_graph import ComputeGraph
     from raptor_cp.scenario import LoadedScenario
-    from raptor_cp.targets.pe.kernel import KernelSteps, TlContext
+    from raptor_cp.targets.pe.kernel import KernelRun, KernelSteps, TlContext
     from raptor_cp.targets.pe.topology import PeAttributes
 
 DECODE_KERNELS = ("gqa_decode_opt2", "gqa_decode_opt3", "gqa_decode_plain")
@@ -70,10 +71,30 @@ def compute_graph(loaded: LoadedScenario, attributes: PeAttributes) -> ComputeGr
     return explicit_graph(name, tasks, edges, [(w.id, w.slots) for w in spec.weights])
 
 
-def decode_graph(
-    name: str, kernel: str, params: Mapping[str, object], attributes: PeAttributes
-) -> ComputeGraph:
-    """``layers`` layers of attention decode, each over ``splits`` tasks and a merge.
+@dataclass(frozen=True, slots=True)
+class DecodeRuns:
+    """A spread decode kernel, run on one element.
+
+    Attributes:
+        layers: attention layers one after the other.
+        shares: tiles of each task of a layer.
+        attention: the run of each distinct share.
+        merge: combines the partial results of a layer.
+        query_bytes, partial_bytes: what a merge sends on, and gets of each task.
+    """
+
+    layers: int
+    shares: tuple[int, ...]
+    attention: Mapping[int, KernelRun]
+    merge: KernelRun
+    query_bytes: int
+    partial_bytes: int
+
+
+def decode_runs(
+    kernel: str, params: Mapping[str, object], attributes: PeAttributes
+) -> DecodeRuns:
+    """Run the tasks of a decode kernel's scenario.
 
     Raises:
         MalformedInput: bad parameters, or more splits than tiles.
@@ -91,31 +112,44 @@ def decode_graph(
             value=splits,
             expected=f"at most {tiles}",
         )
-    shares = [tiles // splits + (i < tiles % splits) for i in range(splits)]
-    logs = {
+    shares = tuple(tiles // splits + (i < tiles % splits) for i in range(splits))
+    attention = {
         share: run_live(
             find_kernel(kernel), attributes, {**kernel_params, "tiles": share}
-        ).op_log
+        )
         for share in dict.fromkeys(shares)
     }
     merge = run_live(
         merge_partials,
         attributes,
         {"splits": splits, "group": group, "head_dim": head_dim},
-    ).op_log
+    )
     query = _ELEMENT_BYTES * group * head_dim
     partial = query + 2 * _ELEMENT_BYTES * group
+    return DecodeRuns(layers, shares, attention, merge, query, partial)
+
+
+def decode_graph(
+    name: str, kernel: str, params: Mapping[str, object], attributes: PeAttributes
+) -> ComputeGraph:
+    """``layers`` layers of attention decode, each over ``splits`` tasks and a merge.
+
+    Raises:
+        MalformedInput: bad parameters, or more splits than tiles.
+    """
+    runs = decode_runs(kernel, params, attributes)
     tasks: list[GivenTask] = []
     edges: list[GivenEdge] = []
-    for layer in range(layers):
-        for split, share in enumerate(shares):
+    for layer in range(runs.layers):
+        for split, share in enumerate(runs.shares):
             task = f"attention.{layer}.{split}"
-            work = CommandWork(logs[share].entries)
+            work = CommandWork(runs.attention[share].op_log.entries)
             tasks.append(GivenTask(task, work, f"attention.{layer}"))
-            edges.append(GivenEdge(task, f"merge.{layer}", partial))
+            edges.append(GivenEdge(task, f"merge.{layer}", runs.partial_bytes))
             if layer:
-                edges.append(GivenEdge(f"merge.{layer - 1}", task, query))
-        tasks.append(GivenTask(f"merge.{layer}", CommandWork(merge.entries)))
+                edges.append(GivenEdge(f"merge.{layer - 1}", task, runs.query_bytes))
+        merge = CommandWork(runs.merge.op_log.entries)
+        tasks.append(GivenTask(f"merge.{layer}", merge))
     return explicit_graph(name, tasks, edges)
 
 

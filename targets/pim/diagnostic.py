@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from raptor_cp.targets.pim.artifact import Program
     from raptor_cp.targets.pim.config import PimConfig
 
-SCHEMA = "raptor-cp/periodic-1"
+SCHEMA = "raptor-cp/periodic/1"
 #: Graphs of at most this many events are written out in full.
 MAX_SHOWN_EVENTS = 128
 
