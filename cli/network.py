@@ -145,7 +145,7 @@ def _document(network: Network, rows: tuple[LayerRow, ...]) -> dict[str, object]
 
 def _print(network: Network, rows: tuple[LayerRow, ...]) -> None:
     name_width = min(max([5, *(len(row.name) for row in rows)]), 48)
-    kind_width = max([4, *(len(row.kind) for row in rows)])
+    kind_width = max([len(_operations(rows)), *(len(row.kind) for row in rows)])
     shapes = ["x".join(str(size) for size in row.shape) for row in rows]
     shape_width = max([6, *(len(shape) for shape in shapes)])
     widths = (name_width, kind_width, shape_width)
@@ -155,8 +155,11 @@ def _print(network: Network, rows: tuple[LayerRow, ...]) -> None:
         right = "".join(n.rjust(w) for n, w in zip(numbers, _NUMBERS, strict=True))
         return f"{left} {right}  {remark}".rstrip()
 
-    most = max([6, *(len(", ".join(row.folded)) for row in rows)])
+    most = max([6, *(len(_remark(row)) for row in rows)])
     fits = sum(widths) + sum(_NUMBERS) + most + 7 <= answer_width()
+    if not fits and answer_width() >= _COMPACT:
+        _print_compact(network, rows, shapes)
+        return
     line = wide if fits else _record
     if fits:
         print(wide(("layer", "kind", "output"), _HEADS, "folded"))
@@ -168,11 +171,8 @@ def _print(network: Network, rows: tuple[LayerRow, ...]) -> None:
             _count(row.slots),
             _count(row.mvmuls),
         )
-        remark = "free" if row.free else ""
-        if row.folded:
-            remark += ("; " if remark else "") + ", ".join(row.folded)
         name = row.name if len(row.name) <= name_width else _cut(row.name, name_width)
-        print(line((name, row.kind, shape), numbers, remark))
+        print(line((name, row.kind, shape), numbers, _remark(row)))
     totals = (
         _count(network.macs),
         _count(network.parameters),
@@ -181,7 +181,84 @@ def _print(network: Network, rows: tuple[LayerRow, ...]) -> None:
         _count(sum(row.mvmuls for row in rows)),
     )
     free = sum(row.free for row in rows)
-    print(line(("total", f"{len(rows)} operations", ""), totals, f"{free} free"))
+    print(line(("total", _operations(rows), ""), totals, f"{free} free"))
+
+
+def _operations(rows: tuple[LayerRow, ...]) -> str:
+    return f"{len(rows)} ops"
+
+
+def _remark(row: LayerRow) -> str:
+    parts = ["free"] if row.free else []
+    parts += [", ".join(row.folded)] if row.folded else []
+    return "; ".join(parts)
+
+
+def _print_compact(
+    network: Network, rows: tuple[LayerRow, ...], shapes: list[str]
+) -> None:
+    """Short numbers; what was folded stands below its layer."""
+    import textwrap
+
+    rest = sum(_SHORT) + _KIND + _SHAPE + 2
+    name_width = min(max([5, *(len(row.name) for row in rows)]), _COMPACT - rest)
+
+    def line(cells: tuple[str, str, str], numbers: tuple[str, ...]) -> str:
+        lengths = (name_width, _KIND, _SHAPE)
+        left = " ".join(
+            (c if len(c) <= w else _cut(c, w)).ljust(w)
+            for c, w in zip(cells, lengths, strict=True)
+        )
+        right = "".join(n.rjust(w) for n, w in zip(numbers, _SHORT, strict=True))
+        return f"{left}{right}".rstrip()
+
+    print(line(("layer", "kind", "output"), ("MACs", "weights", "crossbars", "mvmul")))
+    for row, shape in zip(rows, shapes, strict=True):
+        counts = (row.macs, row.parameters, row.slots, row.mvmuls)
+        numbers = ("free", "", "", "") if row.free else tuple(map(_short, counts))
+        print(line((row.name, row.kind, shape), numbers))
+        if row.folded:
+            print(
+                textwrap.fill(
+                    "folded: " + ", ".join(row.folded),
+                    answer_width(),
+                    initial_indent="  ",
+                    subsequent_indent="    ",
+                    break_on_hyphens=False,
+                )
+            )
+    counts = (
+        network.macs,
+        network.parameters,
+        sum(row.slots for row in rows),
+        sum(row.mvmuls for row in rows),
+    )
+    free = sum(row.free for row in rows)
+    cells = ("total", _operations(rows), f"{free} free")
+    print(line(cells, tuple(map(_short, counts))))
+    bits = sorted({row.weight_bits for row in rows if row.weight_bits})
+    if bits:
+        print(
+            f"weights of {', '.join(map(str, bits))} bits; k, M, G are powers of 1000"
+        )
+
+
+#: Columns of the compact table, and of its parts.
+_COMPACT, _KIND, _SHAPE = 80, 14, 16
+_SHORT = (7, 8, 10, 7)
+
+
+def _short(value: int) -> str:
+    """At most six characters: 99,999 or 124.7M."""
+    if value < 100_000:
+        return _count(value)
+    for unit in "kMGTP":
+        scaled = value / 1000
+        value = round(scaled)
+        if value < 1000:
+            digits = 2 if scaled < 10 else 1
+            return f"{scaled:.{digits}f}{unit}"
+    return f"{value:,}P"
 
 
 _HEADS = ("MACs", "weights", "bits", "crossbars", "mvmul")
