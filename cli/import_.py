@@ -87,6 +87,8 @@ def import_(
     loaded = loads(text, name=str(output or "<scenario>"), folder=folder)
     array = create(loaded).resources().array
     network = read_network(loaded, cell_bits=array.cell_bits if array else None)
+    if network.values is not None:
+        network.values.read()  # now, not after a search
     if output is None:
         print(text, end="")
     else:

@@ -86,6 +86,14 @@ def read_network(loaded: LoadedScenario, *, cell_bits: int | None = None) -> Net
         case OnnxNetwork():
             from raptor_cp.network.onnx_import import OnnxOptions, import_onnx
 
+            policy = loaded.scenario.lowering.accumulators
+            if spec.weights == "model" and policy != "exact":
+                raise MalformedInput(
+                    "sums as narrow as activations have no scale",
+                    where="lowering.accumulators",
+                    value=policy,
+                    expected="exact, or network.weights: drawn",
+                )
             return import_onnx(
                 loaded.path(spec.onnx),
                 OnnxOptions(

@@ -200,16 +200,25 @@ def test_weights_of_the_file_are_scheduled_and_verified(tmp_path: Path) -> None:
 
 
 def test_weights_that_the_file_does_not_give_are_refused(tmp_path: Path) -> None:
-    nodes = [
-        node("RandomNormal", [], ["w"], shape=[8, 4, 3, 3], name="draw"),
-        node("Conv", ["x", "w"], ["y"], name="conv"),
-    ]
-    path = saved(model(nodes, {"x": (1, 4, 6, 5)}), tmp_path)
+    proto = onnx.ModelProto.FromString(small(tmp_path).read_bytes())
+    for tensor in proto.graph.initializer:
+        if tensor.name in ("w", "m"):
+            tensor.ClearField("raw_data")
+    path = saved(proto, tmp_path)
     out = tmp_path / "s.yaml"
-    _, error = answered(
-        "import", str(path), "-o", str(out), "--weights", "model", code=2
-    )
-    assert "'conv' (" in error
-    assert "RandomNormal" in error
+    arguments = ("import", str(path), "-o", str(out))
+    _, error = answered(*arguments, "--weights", "model", code=2)
+    assert "'first_layer' ('w': " in error
+    assert "'classes' ('m': " in error
     assert len(error.strip().splitlines()) == 1
     assert not out.exists()
+    answered(*arguments)  # shapes are all that drawn numbers need
+
+
+def test_weights_of_the_file_need_exact_sums(tmp_path: Path) -> None:
+    scenario = tmp_path / "s.yaml"
+    path = small(tmp_path)
+    answered("import", str(path), "-o", str(scenario), "--weights", "model")
+    narrow = ("--set", "lowering.accumulators=activation")
+    _, error = answered("check", str(scenario), *narrow, code=2)
+    assert "lowering.accumulators" in error
