@@ -129,18 +129,24 @@ class Timeline:
             labels = document["labels"]
             if not isinstance(tracks, list) or not isinstance(labels, list):
                 raise TypeError
-            columns = {
-                name: np.array(
-                    document[name], np.int64 if name.endswith("_ns") else np.int32
-                )
-                for name in _COLUMNS
-            }
+            long = {name: np.array(document[name], np.int64) for name in _LONG}
+            short = {name: np.array(document[name], np.int32) for name in _SHORT}
             return cls(
-                tuple(
+                tracks=tuple(
                     Track(t["name"], TrackKind(t["kind"]), t["core"]) for t in tracks
                 ),
-                tuple(str(label) for label in labels),
-                **columns,
+                labels=tuple(str(label) for label in labels),
+                track=short["track"],
+                start_ns=long["start_ns"],
+                duration_ns=long["duration_ns"],
+                kind=short["kind"],
+                generation=short["generation"],
+                label=short["label"],
+                flow_source=short["flow_source"],
+                flow_target=short["flow_target"],
+                counter_track=short["counter_track"],
+                counter_ns=long["counter_ns"],
+                counter_value=short["counter_value"],
                 window_ns=int(str(document["window_ns"])),
                 interval_ns=float(str(document["interval_ns"])),
                 generations=int(str(document["generations"])),
@@ -152,16 +158,15 @@ class Timeline:
             ) from None
 
 
-_COLUMNS = (
+_LONG = ("start_ns", "duration_ns", "counter_ns")
+_SHORT = (
     "track",
-    "start_ns",
-    "duration_ns",
     "kind",
     "generation",
     "label",
     "flow_source",
     "flow_target",
     "counter_track",
-    "counter_ns",
     "counter_value",
 )
+_COLUMNS = (*_LONG, *_SHORT)

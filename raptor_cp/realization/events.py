@@ -152,6 +152,11 @@ class PlanEvents:
         requests: accesses to shared memory in one generation.
         request_events: events that stand for them (see the module).
         busy: [cores] (core, ns) occupied when nothing is waited for, cores rising.
+        times: what the graph was made with.
+        entries: [cores] event of each core's entry, in the order of the plan.
+        first_events: [cores] first event of each item; the requests of one access
+            follow each other.
+        request_cap: requests of one access at most.
     """
 
     graph: EventGraph
@@ -161,6 +166,10 @@ class PlanEvents:
     requests: int
     request_events: int
     busy: tuple[tuple[int, int], ...]
+    times: PlanTimes
+    entries: tuple[int, ...]
+    first_events: tuple[tuple[int, ...], ...]
+    request_cap: int
 
 
 def extract_events(plan: ExecutionPlan, times: PlanTimes) -> PlanEvents | Unavailable:
@@ -215,6 +224,10 @@ def extract_events(plan: ExecutionPlan, times: PlanTimes) -> PlanEvents | Unavai
         requests=int(runs.sum()),
         request_events=request_events,
         busy=tuple(walk.busy),
+        times=times,
+        entries=tuple(walk.entries),
+        first_events=tuple(walk.first_events),
+        request_cap=cap,
     )
 
 
@@ -258,6 +271,8 @@ class _Walk:
         self._exits: list[int] = []
         self._work: list[int] = []
         self.busy: list[tuple[int, int]] = []
+        self.entries: list[int] = []
+        self.first_events: list[tuple[int, ...]] = []
         self._transfers: dict[int, int] = {}  #: direct transfer -> its event
         self._direct = [times.direct(transfer) for transfer in plan.direct]
         self._links: dict[tuple[int, int], int] = {}
@@ -286,6 +301,8 @@ class _Walk:
         times = self._times
         entry = self._event(core, _ENTRY)
         self._start[entry] = times.first_ns
+        self.entries.append(entry)
+        firsts: list[int] = []
         # The previous item ends ``late`` after event ``at``; the switch is free
         # ``hold[1]`` after event ``hold[0]`` where that can be later.
         at, late = entry, 0
@@ -312,6 +329,7 @@ class _Walk:
                 each, more = divmod(item.runs, count)
                 cycle = one.before_ns + one.after_ns
                 busy += item.runs * (cycle + one.service_ns)
+                firsts.append(len(self._core))
                 for number in range(count):
                     stands_for = each + (number < more)
                     event = self._event(core, _LOAD if reading else _STORE)
@@ -323,12 +341,14 @@ class _Walk:
             elif isinstance(item, Run):
                 spent = sum([times.run(task, core) for task in item.tasks])
                 event = self._event(core, _RUN)
+                firsts.append(event)
                 self._edge(at, event, late)
                 at, late = event, spent
                 work += spent
                 busy += spent
             elif isinstance(item, Send):
                 event = self._transfer(item.direct)
+                firsts.append(event)
                 direct = self._direct[item.direct]
                 self._edge(at, event, late + direct.send_before_ns)
                 message(event, direct.send_message_ns)
@@ -338,6 +358,7 @@ class _Walk:
                     hold = (event, direct.hold_ns)
             elif isinstance(item, Receive):
                 event = self._transfer(item.direct)
+                firsts.append(event)
                 direct = self._direct[item.direct]
                 self._edge(at, event, late + direct.receive_before_ns)
                 message(event, direct.receive_message_ns)
@@ -346,6 +367,7 @@ class _Walk:
             elif isinstance(item, Signal):
                 signal = times.signal(core, item.core)
                 event = self._event(core, _SIGNAL)
+                firsts.append(event)
                 self._edge(at, event, late + signal.before_ns)
                 message(event, 0)
                 self._signals.append(
@@ -357,10 +379,12 @@ class _Walk:
                 hold = (event, signal.hold_ns)
             else:
                 event = self._event(core, _WAIT)
+                firsts.append(event)
                 self._edge(at, event, late + times.wait_ns)
                 self._waits[core, item.register] = event
                 busy += times.wait_ns
                 at, late = event, 0
+        self.first_events.append(tuple(firsts))
         leave = self._event(core, _EXIT)
         self._edge(at, leave, late)
         self._exits.append(leave)
