@@ -13,12 +13,12 @@ from raptor_cp.errors import InternalError
 from raptor_cp.graph.work import Box, SliceWork, TaskRole
 from raptor_cp.realization.plan import Load, Receive, Run, Send, Store
 from raptor_cp.targets.pim.allocation import Buffer, MemoryExhausted, allocate
+from raptor_cp.targets.pim.codegen_operands import stored_boxes
 from raptor_cp.targets.pim.codegen_storage import (
     Block,
     Demand,
     Source,
     plan_blocks,
-    same_spans,
 )
 from raptor_cp.targets.pim.lowering_common import (
     ConstantVector,
@@ -181,7 +181,12 @@ class CoreStorage:
                 self.sources[number] = source
                 if step.task >= 0:
                     self.own[step.task] = source
-        self.blocks = plan_blocks(demands, list(self.sources.values()))
+        self.blocks, served = plan_blocks(demands, list(self.sources.values()))
+        self._served: dict[tuple[int, int], list[Block]] = {}
+        for demand, block in zip(demands, served, strict=True):
+            own = self._served.setdefault((demand.task, demand.index), [])
+            if block not in own:
+                own.append(block)
         self._hold_constants()
         for number, step in enumerate(self.steps):
             if step.task >= 0:
@@ -198,8 +203,8 @@ class CoreStorage:
         if work.role is TaskRole.REDUCE:
             element = width(work.accumulator_bits)
             return [
-                Demand(tensor, work.output, element, number)
-                for tensor in common.partials[task]
+                Demand(tensor, work.output, element, number, True, task, index)
+                for index, tensor in enumerate(common.partials[task])
             ]
         return [
             Demand(
@@ -207,10 +212,12 @@ class CoreStorage:
                 box,
                 width(common.network.tensors[entry.root].bits),
                 number,
-                rowwise=_reads_rows(work, entry),
+                _reads_rows(work, entry),
+                task,
+                index,
             )
-            for entry in common.maps[task]
-            for box in entry.boxes
+            for index, entry in enumerate(common.maps[task])
+            for box in stored_boxes(entry)
         ]
 
     def _source(self, number: int, step: Step) -> Source | None:
@@ -258,26 +265,19 @@ class CoreStorage:
         work = common.work(task)
         if work.role is TaskRole.REDUCE:
             return [
-                Operand(_exact(self.blocks[tensor], work.output), work.output)
-                for tensor in common.partials[task]
+                Operand(self._served[task, index], work.output)
+                for index in range(len(common.partials[task]))
             ]
         return [
             Operand(
-                self._readable(work, entry),
+                self._served.get((task, index), []),
                 entry.hull,
                 entry.shift,
                 entry.flat,
                 entry.extent,
             )
-            for entry in common.maps[task]
+            for index, entry in enumerate(common.maps[task])
         ]
-
-    def _readable(self, work: SliceWork, entry: OperandMap) -> list[Block]:
-        """Blocks that an operand may lie in."""
-        if not entry.boxes:
-            return []
-        blocks = self.blocks[entry.root]
-        return _exact(blocks, entry.hull) if _reads_rows(work, entry) else blocks
 
     def _read_own(self, number: int, item: Send | Store) -> None:
         """Sends and stores read the block of the task that made the result."""
@@ -419,8 +419,3 @@ def _reads_rows(work: SliceWork, entry: OperandMap) -> bool:
     """
     picks = work.operation.weight is not None and entry.flat is None
     return not picks or len(entry.boxes) > 1
-
-
-def _exact(blocks: list[Block], like: Box) -> list[Block]:
-    """Blocks of just these columns and channels that some task reads."""
-    return [b for b in blocks if b.wanted and same_spans(b.box, like)]

@@ -52,6 +52,33 @@ class OperandMap:
         )
 
 
+def stored_boxes(entry: OperandMap) -> tuple[Box, ...]:
+    """Boxes of the root that a reader needs in local memory, a dense block each.
+
+    A view that keeps memory order is read as one range of it; boxes of unequal
+    columns or channels become one, since rows must follow each other at one stride.
+    """
+    if not entry.boxes:
+        return ()
+    hull = entry.hull
+    if entry.flat is not None:
+        return (_range_of(hull, entry.extent),)
+    if any(box.bounds[2:] != hull.bounds[2:] for box in entry.boxes):
+        return (hull,)
+    return entry.boxes
+
+
+def _range_of(box: Box, extent: tuple[int, int, int]) -> Box:
+    """The smallest box around ``box`` that is one piece of its tensor's memory."""
+    columns = (box.column_start, box.column_stop)
+    channels = (box.channel_start, box.channel_stop)
+    if box.shape[0] > 1:
+        columns = (0, extent[1])
+    if box.shape[0] > 1 or box.shape[1] > 1:
+        channels = (0, extent[2])
+    return Box(box.row_start, box.row_stop, *columns, *channels)
+
+
 def operand_maps(
     network: Network, work: SliceWork, array: MatrixArray
 ) -> list[OperandMap]:

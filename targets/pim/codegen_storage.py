@@ -35,6 +35,7 @@ class Block:
     Attributes:
         rowwise: some task reads whole rows of it.
         wanted: some task reads it; otherwise it is only sent or stored.
+        joined: the block that this one has become a part of.
     """
 
     tensor: str
@@ -45,6 +46,15 @@ class Block:
     address: int = -1
     rowwise: bool = False
     wanted: bool = False
+    joined: Block | None = None
+
+    @property
+    def final(self) -> Block:
+        """The block that this one is a part of."""
+        block = self
+        while block.joined is not None:
+            block = block.joined
+        return block
 
     @property
     def size(self) -> int:
@@ -104,24 +114,32 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A box that a task reads at ``step``; ``rowwise``: as whole rows."""
+    """A box that a task reads at ``step``; ``rowwise``: as whole rows.
+
+    ``task`` and ``index`` name the reader and which of its inputs this is.
+    """
 
     tensor: str
     box: Box
     element: int
     step: int
     rowwise: bool = True
+    task: int = -1
+    index: int = 0
 
 
 def plan_blocks(
     demands: Sequence[Demand], sources: Sequence[Source]
-) -> dict[str, list[Block]]:
-    """Blocks by tensor; gives every source its block and its copies.
+) -> tuple[dict[str, list[Block]], list[Block]]:
+    """Blocks by tensor, and the block of each demand.
 
-    The lives of blocks cover their sources and demands; what reads a block besides
-    (sends, stores) has to extend them.
+    Gives every source its block and its copies.  The lives of blocks cover their
+    sources and demands; what reads a block besides (sends, stores) has to extend them.
+    A task may only read the blocks of its own demands: another one that has the same
+    elements can be dead, or not yet filled, at its step.
     """
     read: dict[str, list[Block]] = {}
+    served: list[Block] = []
     for demand in demands:
         block = Block(
             demand.tensor,
@@ -132,6 +150,7 @@ def plan_blocks(
             rowwise=demand.rowwise,
             wanted=True,
         )
+        served.append(block)
         read.setdefault(demand.tensor, []).append(block)
     blocks = {tensor: _merged(group) for tensor, group in read.items()}
     for source in sources:
@@ -161,22 +180,57 @@ def plan_blocks(
             ),
             None,
         )
-        source.copies = [b for b in met if b is not home and b.wanted]
-        for block in met:
-            block.first = min(block.first, source.step)
         source.block = home or Block(
             source.tensor, source.box, source.element, source.step, source.step
         )
         if home is not None:
+            home.first = min(home.first, source.step)
             home.last = max(home.last, source.step)
+        source.copies = [b for b in met if b is not home and b.wanted]
+    _leave_out_copies(demands, sources)
+    for source in sources:
+        for block in source.copies:
+            block.first = min(block.first, source.step)
     for source in sources:
         if source.place not in blocks[source.tensor]:
             blocks[source.tensor].append(source.place)
-    return blocks
+    return blocks, [block.final for block in served]
+
+
+def _leave_out_copies(demands: Sequence[Demand], sources: Sequence[Source]) -> None:
+    """Copy only what a later task reads and what no earlier source has brought.
+
+    A copy behind the last reader would write where another buffer lies by then.
+    """
+    read: dict[str, list[Demand]] = {}
+    for demand in demands:
+        read.setdefault(demand.tensor, []).append(demand)
+    brought: dict[int, list[Box]] = {}
+    for source in sorted(sources, key=lambda s: s.step):
+        kept = []
+        for block in (source.place, *source.copies):
+            common = block.box.intersect(source.box)
+            if common is None:
+                continue
+            there = brought.setdefault(id(block), [])
+            if block is not source.place:
+                if any(box.contains(common) for box in there):
+                    continue
+                if source.step >= block.last or not any(
+                    demand.step > source.step
+                    and block.box.contains(demand.box)
+                    and common.intersect(demand.box) is not None
+                    for demand in read[source.tensor]
+                ):
+                    continue
+                kept.append(block)
+            there.append(common)
+        source.copies = kept
 
 
 def _join(block: Block, other: Block) -> None:
     """``block`` becomes the hull of both."""
+    other.joined = block
     block.box = _hull(block.box, other.box)
     block.first = min(block.first, other.first)
     block.last = max(block.last, other.last)
