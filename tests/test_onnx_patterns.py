@@ -427,6 +427,192 @@ def test_masked_attention(tmp_path: Path) -> None:
     ]
 
 
+def test_attention_with_a_scale_computed_from_shapes(tmp_path: Path) -> None:
+    """scaled_dot_product_attention as PyTorch exports it: 1/sqrt(d) of Shape nodes."""
+    nodes = [*project("q"), *project("k"), *project("v")]
+    for name in ("q", "k", "v"):
+        nodes.append(node("Reshape", [name, "split"], [f"{name}s"]))
+        nodes.append(node("Transpose", [f"{name}s"], [f"{name}t"], perm=[0, 2, 1, 3]))
+    nodes += [
+        node("Shape", ["qt"], ["shape"]),
+        node("Slice", ["shape", "minus", "end"], ["size"]),
+        node("Cast", ["size"], ["real"], to=1),
+        node("Sqrt", ["real"], ["root"]),
+        node("Div", ["unit", "root"], ["inverse"]),
+        node("Cast", ["inverse"], ["factor"], to=1),
+        node("Sqrt", ["factor"], ["half"]),
+        node("Mul", ["qt", "half"], ["qf"]),
+        node("Transpose", ["kt"], ["ktt"], perm=[0, 1, 3, 2]),
+        node("Mul", ["ktt", "half"], ["kf"]),
+        node("MatMul", ["qf", "kf"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1),
+        node("MatMul", ["p", "vt"], ["o"]),
+    ]
+    nodes += fresh(CONTEXT)
+    constants = {
+        **SHAPES,
+        **projections("q", "k", "v"),
+        "wo": weights(WIDTH, WIDTH),
+        "minus": ints(-1),
+        "end": ints(2**63 - 1),
+        "unit": np.asarray([1.0], np.float32),
+    }
+    network = imported(nodes, {"x": (1, TOKENS, WIDTH)}, constants, tmp_path)
+    kinds = [op.kind.value for op in network.operations if op.kind.value != "view"]
+    assert sorted(kinds) == sorted([*["gemm"] * 4, "matmul", "softmax", "matmul"])
+    scores, context = attention_of(network)
+    assert scores.scale == pytest.approx(SIZE**-0.5)
+    assert context.merge_heads
+
+
+def test_causal_attention_of_gpt2(tmp_path: Path) -> None:
+    """One projection, split in three, a mask that chooses."""
+    nodes = [
+        node("Gemm", ["x", "wqkv", "cqkv"], ["qkv2"]),
+        node("Reshape", ["qkv2", "rows"], ["qkv"]),
+        node("Split", ["qkv", "thirds"], ["q", "k", "v"], axis=2),
+    ]
+    for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        nodes.append(node("Reshape", [name, "split"], [f"{name}s"]))
+        nodes.append(node("Transpose", [f"{name}s"], [f"{name}t"], perm=order))
+    nodes += [
+        node("MatMul", ["qt", "kt"], ["s"]),
+        node("Div", ["s", "scale"], ["sc"]),
+        node("Where", ["mask", "sc", "low"], ["m"]),
+        node("Softmax", ["m"], ["p"], axis=-1),
+        node("MatMul", ["p", "vt"], ["o"]),
+    ]
+    nodes += fresh(CONTEXT)
+    constants = {
+        **SHAPES,
+        **projections("qkv", width=3 * WIDTH),
+        "rows": ints(1, TOKENS, 3 * WIDTH),
+        "thirds": ints(WIDTH, WIDTH, WIDTH),
+        "mask": np.tril(np.ones((1, 1, TOKENS, TOKENS), np.bool_)),
+        "low": number(-1e9),
+        "wo": weights(WIDTH, WIDTH),
+    }
+    proto = model(nodes, {"x": (TOKENS, WIDTH)}, constants)
+    network = import_onnx(saved(proto, tmp_path))
+    kinds = [op.kind.value for op in network.operations if op.kind.value != "view"]
+    assert kinds.count("transpose") == 0
+    assert kinds.count("matmul") == 2
+    assert kinds.count("softmax") == 1
+    assert kinds.count("add") == 1  # the mask, priced as a sum
+    scores, context = attention_of(network)
+    assert scores.scale == pytest.approx(SIZE**-0.5)
+    assert (scores.heads, context.merge_heads) == (HEADS, True)
+    assert network.macs == 4 * TOKENS * WIDTH**2 + 2 * TOKENS**2 * WIDTH
+
+
+@pytest.mark.parametrize("name", ["relu6", "minimum", "no_division"])
+def test_further_forms_of_hard_swish(name: str, tmp_path: Path) -> None:
+    nodes = [node("Add", ["x", "three"], ["a"])]
+    if name == "minimum":
+        nodes += [node("Relu", ["a"], ["r"]), node("Min", ["r", "six"], ["b"])]
+    else:
+        nodes += [node("Clip", ["a", "zero", "six"], ["b"])]
+    if name == "no_division":
+        nodes += [node("Mul", ["b", "sixth"], ["c"]), node("Mul", ["c", "x"], ["y"])]
+    else:
+        nodes += [node("Div", ["b", "six"], ["c"]), node("Mul", ["x", "c"], ["y"])]
+    constants = {**NUMBERS, "sixth": number(1 / 6)}
+    network = imported(nodes, {"x": (1, 4, 6, 5)}, constants, tmp_path)
+    (only,) = network.operations
+    assert isinstance(only.attributes, Activation)
+    assert only.attributes.function is Function.HARD_SWISH
+
+
+def test_further_form_of_gelu(tmp_path: Path) -> None:
+    """x * 0.5 * (1 + erf(x * 0.7071)), the products in another order."""
+    nodes = [
+        node("Mul", ["x", "root2"], ["a"]),
+        node("Erf", ["a"], ["b"]),
+        node("Mul", ["b", "half"], ["c"]),
+        node("Add", ["half", "c"], ["d"]),
+        node("Mul", ["d", "x"], ["y"]),
+    ]
+    constants = {**NUMBERS, "root2": number(2**-0.5)}
+    network = imported(nodes, {"x": (1, 7, 9)}, constants, tmp_path)
+    (only,) = network.operations
+    assert isinstance(only.attributes, Activation)
+    assert only.attributes.function is Function.GELU
+
+
+def test_layer_norm_over_channels_of_a_map(tmp_path: Path) -> None:
+    """ConvNeXt: channels last by a transpose, normalised, and back."""
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1]),
+        *layer_norm("t", "u", power=True, affine=True),
+        node("Transpose", ["u"], ["y"], perm=[0, 3, 1, 2]),
+    ]
+    network = imported(nodes, {"x": (1, 12, 3, 4)}, NORM, tmp_path)
+    kinds = [op.kind.value for op in network.operations]
+    assert kinds.count("layer_norm") == 1
+    assert "sub" not in kinds
+
+
+def test_encoder_block(tmp_path: Path) -> None:
+    """Attention, two exploded normalisations, an exploded GELU: nothing is left."""
+    nodes = [*project("q"), *project("k"), *project("v")]
+    for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        nodes.append(node("Reshape", [name, "split"], [f"{name}s"]))
+        nodes.append(node("Transpose", [f"{name}s"], [f"{name}t"], perm=order))
+    nodes += [
+        node("MatMul", ["qt", "kt"], ["s"]),
+        node("Div", ["s", "scale"], ["sc"]),
+        node("Softmax", ["sc"], ["p"], axis=-1),
+        node("MatMul", ["p", "vt"], ["o"]),
+        node("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["ot", "join"], ["oj"]),
+        node("MatMul", ["oj", "wo"], ["om"]),
+        node("Add", ["om", "x"], ["first"]),
+    ]
+    prefixed = []
+    for prefix, source, result in (("1", "first", "n1"), ("2", "second", "y")):
+        for call in layer_norm(source, result, power=True, affine=True):
+            renamed = fresh([call])[0]
+            own = {
+                o
+                for c in layer_norm("a", "b", power=True, affine=True)
+                for o in c.output
+            }
+            for names in (renamed.input, renamed.output):
+                for index, name in enumerate(names):
+                    if name in own and name != result:
+                        names[index] = f"{prefix}{name}"
+            prefixed.append((prefix, renamed))
+    nodes += [call for prefix, call in prefixed if prefix == "1"]
+    nodes += [
+        node("MatMul", ["n1", "up"], ["h0"]),
+        node("Add", ["h0", "cup"], ["h"]),
+        node("Div", ["h", "root"], ["ga"]),
+        node("Erf", ["ga"], ["gb"]),
+        node("Add", ["gb", "one"], ["gc"]),
+        node("Mul", ["h", "gc"], ["gd"]),
+        node("Mul", ["gd", "half"], ["g"]),
+        node("MatMul", ["g", "down"], ["d0"]),
+        node("Add", ["d0", "n1"], ["second"]),
+    ]
+    nodes += [call for prefix, call in prefixed if prefix == "2"]
+    constants: Constants = {
+        **SHAPES,
+        **NORM,
+        **projections("q", "k", "v"),
+        "root": NUMBERS["root"],
+        "one": NUMBERS["one"],
+        "half": NUMBERS["half"],
+        "wo": weights(WIDTH, WIDTH),
+        "up": weights(WIDTH, 20),
+        "cup": weights(20),
+        "down": weights(20, WIDTH),
+    }
+    network = imported(nodes, {"x": (1, TOKENS, WIDTH)}, constants, tmp_path)
+    assert sorted(op.kind.value for op in network.operations) == sorted(
+        [*["gemm"] * 6, *["matmul"] * 2, "softmax", *["add"] * 2, *["layer_norm"] * 2]
+    )
+
+
 # -- views ----------------------------------------------------------------------------
 
 
