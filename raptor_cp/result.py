@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from raptor_cp.models.certificate import Certificate
     from raptor_cp.models.latency_bound import LatencyCertificate
     from raptor_cp.periodic.analysis import PeriodicAnalysis
+    from raptor_cp.periodic.timeline import Timeline
     from raptor_cp.pipeline.beam import Candidate, SearchResult
     from raptor_cp.pipeline.selection import Selection
     from raptor_cp.realization.plan import ExecutionPlan
@@ -56,6 +57,7 @@ class ScheduleResult:
         joint_static_ns: static objective of the solver's own answer.
         plan: the selected schedule, realized again from the unchanged graph.
         periodic: periodic analysis of that plan.
+        timeline: what its cores and queues do, for traces and reports.
         program: what the backend made of it; None when no program was asked for.
         attempts: backend attempts in order: candidate, outcome, reasons.
         completion: one inference on the queues (latency mode); None when the queues
@@ -80,6 +82,7 @@ class ScheduleResult:
     joint_static_ns: int | None = None
     plan: ExecutionPlan | None = None
     periodic: PeriodicAnalysis | Unavailable | None = None
+    timeline: Timeline | Unavailable | None = None
     program: BackendResult | None = None
     attempts: tuple[dict[str, object], ...] = ()
     completion: RealizedCompletion | None = None

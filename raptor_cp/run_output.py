@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from raptor_cp.periodic.timeline import Timeline
 from raptor_cp.reports.execution_plan import execution_plan_document
 from raptor_cp.reports.files import write_json, write_text
+from raptor_cp.reports.perfetto import trace_events
 from raptor_cp.reports.periodic_report import periodic_document
 from raptor_cp.reports.selection_report import selection_document
 from raptor_cp.run_folder import replacing
@@ -45,6 +47,13 @@ def write_run(result: ScheduleResult, folder: Path) -> None:
             write_json(
                 reports / "pipeline_periodic.json",
                 periodic_document(result.plan, result.periodic),
+            )
+        if isinstance(result.timeline, Timeline):
+            name = result.loaded.scenario.name
+            write_json(reports / "timeline.json", result.timeline.to_dict())
+            write_text(
+                fresh / "trace.perfetto.json",
+                trace_events(result.timeline, name).text(),
             )
         if result.search is not None and result.selection is not None:
             write_json(

@@ -34,6 +34,7 @@ from raptor_cp.preparation import Prepared, prepare
 from raptor_cp.proving import Prover
 from raptor_cp.realization.checks import check
 from raptor_cp.realization.cost import plan_analysis
+from raptor_cp.realization.timeline import steady_timeline
 from raptor_cp.realized import PlanForm, plan_forms, realized_cost
 from raptor_cp.result import ScheduleResult
 from raptor_cp.static_cost import static_cost
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from raptor_cp.infeasibility import Infeasibility
     from raptor_cp.models.certificate import Certificate
     from raptor_cp.periodic.analysis import PeriodicAnalysis
+    from raptor_cp.periodic.timeline import Timeline
     from raptor_cp.pipeline.ordered_packing import IndexArray
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.scenario import LoadedScenario
@@ -293,7 +295,7 @@ class _PipelineRun:
                 cost = self._cost(chosen.schedule)
             with self.phases.timed("validation"):
                 validate(chosen.schedule)
-            plan, periodic = self._final_plan(chosen.schedule, cost)
+            plan, periodic, timeline = self._final_plan(chosen.schedule, cost)
             program = self._program(plan)
             if program is not None:
                 attempts.append(
@@ -320,6 +322,7 @@ class _PipelineRun:
                 selection=selection,
                 plan=plan,
                 periodic=periodic,
+                timeline=timeline,
                 program=program,
                 attempts=tuple(attempts),
             )
@@ -363,7 +366,7 @@ class _PipelineRun:
 
     def _final_plan(
         self, schedule: Schedule, cost: RealizedCost
-    ) -> tuple[ExecutionPlan, PeriodicAnalysis | Unavailable]:
+    ) -> tuple[ExecutionPlan, PeriodicAnalysis | Unavailable, Timeline | Unavailable]:
         """Realize the selected schedule again, from the unchanged graph.
 
         Raises:
@@ -378,8 +381,10 @@ class _PipelineRun:
                 raise InternalError(f"{faults[0].check}: {faults[0].message}")
             events = self.target.extract_events(plan)
             if isinstance(events, Unavailable):
-                return plan, events
-            return plan, plan_analysis(events)
+                return plan, events, events
+            analysis = plan_analysis(events)
+        with self.phases.timed("timeline"):
+            return plan, analysis, steady_timeline(plan, events, analysis)
 
     def _no_partition(self, failure: PartitionFailure) -> ScheduleResult:
         proof = self.prover.infeasibility()
@@ -406,6 +411,7 @@ class _PipelineRun:
         selection: Selection | None = None,
         plan: ExecutionPlan | None = None,
         periodic: PeriodicAnalysis | Unavailable | None = None,
+        timeline: Timeline | Unavailable | None = None,
         program: BackendResult | None = None,
         attempts: tuple[dict[str, object], ...] = (),
     ) -> ScheduleResult:
@@ -428,6 +434,7 @@ class _PipelineRun:
             joint_static_ns=None if answer is None else answer.objective_ns,
             plan=plan,
             periodic=periodic,
+            timeline=timeline,
             program=program,
             attempts=attempts,
             # A proof is whole; everything else might have become better.

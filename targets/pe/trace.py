@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from raptor_cp.targets.pe.commands import CompositeCmd, MathCmd
 from raptor_cp.targets.pe.stages import NO_ENGINE, Engine
+from raptor_cp.trace_format import TraceEvents
 
 if TYPE_CHECKING:
     from raptor_cp.targets.pe.commands import PeCommand
@@ -17,26 +19,22 @@ def trace_events(timeline: ElementTimeline, process: str) -> dict[str, object]:
 
     The CPU's track also shows when it waits, and when the queue is full.
     """
-    events: list[dict[str, object]] = [_name("process_name", 0, process)]
-    events += [_name("thread_name", e.value, e.name) for e in Engine]
+    trace = TraceEvents()
+    trace.name_process(0, process)
+    for member in Engine:
+        trace.name_track(0, member.value, member.name)
 
     def add(
         name: str, engine: int, start: int, finish: int, command: int | None
     ) -> None:
-        event: dict[str, object] = {
-            "name": name,
-            "ph": "X",
-            "pid": 0,
-            "tid": engine,
-            "ts": _microseconds(timeline, start),
-            "dur": _microseconds(timeline, finish - start),
-        }
+        args: dict[str, object] | None = None
         if command is not None:
-            event["args"] = {
-                "command": command,
-                "type": type(timeline.commands[command]).__name__,
-            }
-        events.append(event)
+            kind = type(timeline.commands[command]).__name__
+            args = {"command": command, "type": kind}
+        trace.add_slice(
+            0, engine, name, _ns(timeline, start), _ns(timeline, finish - start),
+            args=args,
+        )  # fmt: skip
 
     for i, engine in enumerate(timeline.engine):
         if engine == NO_ENGINE:
@@ -48,11 +46,7 @@ def trace_events(timeline: ElementTimeline, process: str) -> dict[str, object]:
         add("queue full", Engine.CPU.value, start, finish, None)
     for start, finish in timeline.cpu_waits():
         add("wait", Engine.CPU.value, start, finish, None)
-    return {"displayTimeUnit": "ns", "traceEvents": events}
-
-
-def _name(kind: str, thread: int, name: str) -> dict[str, object]:
-    return {"name": kind, "ph": "M", "pid": 0, "tid": thread, "args": {"name": name}}
+    return trace.document()
 
 
 def _label(command: PeCommand) -> str:
@@ -63,5 +57,5 @@ def _label(command: PeCommand) -> str:
     return type(command).__name__
 
 
-def _microseconds(timeline: ElementTimeline, ticks: int) -> float:
-    return float(timeline.attributes.cycles_to_ns(timeline.cycles(ticks)) / 1000)
+def _ns(timeline: ElementTimeline, ticks: int) -> Fraction:
+    return Fraction(timeline.attributes.cycles_to_ns(timeline.cycles(ticks)))

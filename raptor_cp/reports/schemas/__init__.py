@@ -16,6 +16,7 @@ from raptor_cp.reports.schemas.periodic import PIPELINE_PERIODIC
 from raptor_cp.reports.schemas.result import RESULT, RUN_MARKER
 from raptor_cp.reports.schemas.schedule import SCHEDULE
 from raptor_cp.reports.schemas.selection import PIPELINE_SELECTION
+from raptor_cp.reports.schemas.timeline import TIMELINE
 from raptor_cp.reports.schemas.trace import TRACE
 
 #: Schemas by name.
@@ -25,6 +26,7 @@ SCHEMAS: dict[str, Schema] = registry(
     PIPELINE_SELECTION,
     EXECUTION_PLAN,
     PIPELINE_PERIODIC,
+    TIMELINE,
     TRACE,
     RUN_MARKER,
     EXPECTED,
@@ -38,6 +40,7 @@ FILES: dict[str, str] = {
     "reports/pipeline_selection.json": "pipeline-selection",
     "reports/execution_plan.json": "execution-plan",
     "reports/pipeline_periodic.json": "pipeline-periodic",
+    "reports/timeline.json": "timeline",
     "trace.perfetto.json": "trace",
 }
 
