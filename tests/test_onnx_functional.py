@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 BITS = 16
-#: Elements count in units of 2^-PLACES.
-PLACES = BITS - 4
 
 
 def steps(*shape: int, seed: int = 0, step: float = 0.25, most: int = 2) -> object:
@@ -80,7 +78,8 @@ class Case:
     units: int = 0
     opset: int = 17
     outputs: tuple[str, ...] = ("y",)
-    output_places: int = PLACES
+    #: Binary places of the output, where they are not those of its width.
+    output_places: int = 0
     #: Words of the refusal, where the program may not be emitted.
     refused: str = ""
 
@@ -519,6 +518,50 @@ CASES = [
         {"w": steps(8, 4, 3, 3)},
     ),
     Case(
+        "quantise_dequantise",
+        [
+            node("QuantizeLinear", ["x", "unit", "zero"], ["xq"]),
+            node("DequantizeLinear", ["xq", "unit", "zero"], ["xd"]),
+            node("DequantizeLinear", ["w", "quarter", "zero"], ["wd"]),
+            node("Conv", ["xd", "wd", "b"], ["c"], pads=[1, 1, 1, 1]),
+            node("Relu", ["c"], ["r"]),
+            node("QuantizeLinear", ["r", "unit", "zero"], ["rq"]),
+            node("DequantizeLinear", ["rq", "unit", "zero"], ["y"]),
+        ],
+        MAP,
+        {
+            "unit": number(2**-4),
+            "zero": np.asarray(0, np.int8),
+            "quarter": number(0.25),
+            "w": np.asarray(steps(6, 4, 3, 3, step=1)).astype(np.int8),
+            "b": W["b"],
+        },
+        opset=21,
+    ),
+    Case(
+        "qlinear",
+        [
+            node("QuantizeLinear", ["x", "unit", "zero"], ["xq"]),
+            node(
+                "QLinearConv",
+                ["xq", "unit", "zero", "w", "sw", "zw", "unit", "zero", "b"],
+                ["c"],
+            ),
+            node("DequantizeLinear", ["c", "unit", "zero"], ["y"]),
+        ],
+        MAP,
+        {
+            "unit": number(2**-4),
+            "zero": np.asarray(0, np.int8),
+            "sw": np.asarray([1, 0.5, 0.25, 1, 0.5, 0.25], np.float32),
+            "zw": np.zeros(6, np.int8),
+            "w": np.asarray(steps(6, 4, 3, 3, step=1, most=1)).astype(np.int8),
+            "b": np.arange(-3, 3).astype(np.int32),
+        },
+        units=1,  # ties: the program rounds up, onnx to even
+        opset=21,
+    ),
+    Case(
         "two_outputs",
         [node("Conv", ["x", "w"], ["a"]), node("Relu", ["a"], ["y"])],
         MAP,
@@ -528,7 +571,7 @@ CASES = [
 ]
 
 
-def fixed(values: NDArray[np.generic], places: int = PLACES) -> Ints:
+def fixed(values: NDArray[np.generic], places: int) -> Ints:
     """Real numbers as integers; they must be multiples of the unit."""
     scaled = np.asarray(values, np.float64) * 2.0**places
     return np.asarray(np.rint(scaled), np.int64)
@@ -603,11 +646,14 @@ def test_the_program_computes_what_onnx_computes(case: Case, tmp_path: Path) -> 
     }
     expected = [np.asarray(y) for y in ReferenceEvaluator(proto).run(None, feeds)]
     assert max(float(np.abs(y).max()) for y in expected) < 8
-    wanted = [fixed(y, case.output_places) for y in expected]
-    inputs = {
-        name: memory_order(fixed(x).reshape(network.tensors[name].shape))
-        for name, x in feeds.items()
-    }
+    wanted = [
+        fixed(y, case.output_places or network.tensors[name].bits - 4)
+        for name, y in zip(network.outputs, expected, strict=True)
+    ]
+    inputs = {}
+    for name, x in feeds.items():
+        tensor = network.tensors[name]
+        inputs[name] = memory_order(fixed(x, tensor.bits - 4).reshape(tensor.shape))
     found = evaluate(network, quantized(network), inputs)
     for name, values in zip(network.outputs, wanted, strict=True):
         compare(found[name], values, network, name, case.units)

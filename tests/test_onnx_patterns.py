@@ -719,6 +719,28 @@ def test_quantise_dequantise_gives_widths(
     assert network.tensors["x"].bits == network.tensors[conv.output].bits == 8
 
 
+def test_integer_convolution(tmp_path: Path) -> None:
+    """ConvInteger: 8-bit operands, 32-bit sums that a cast and a factor follow."""
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("ConvInteger", ["q", "w", "z", "zw"], ["i"], pads=[1, 1, 1, 1]),
+        node("Cast", ["i"], ["f"], to=1),
+        node("Mul", ["f", "s"], ["m"]),
+        node("Relu", ["m"], ["y"]),
+    ]
+    constants: Constants = {
+        "w": np.ones((8, 4, 3, 3), np.uint8),
+        "zw": np.asarray(128, np.uint8),
+    }
+    network = import_onnx(saved(model(nodes, {"x": (1, 4, 5, 5)}, constants), tmp_path))
+    assert [op.kind.value for op in network.operations] == ["conv"]
+    conv = network.operations[0]
+    assert conv.weight is not None
+    assert conv.weight.bits == 8
+    assert network.tensors["x"].bits == 8
+    assert network.macs == 8 * 36 * 25
+
+
 def test_dynamic_quantisation(tmp_path: Path) -> None:
     nodes = [
         node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
