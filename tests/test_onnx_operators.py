@@ -14,6 +14,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from raptor_cp.graph.crossbars import MatrixArray, weight_demand
+from raptor_cp.network.attributes import GatherAttributes, ResizeAttributes
 from raptor_cp.network.onnx_import import OnnxOptions, import_onnx
 from tests.network_floats import run, same_elements
 from tests.onnx_models import model, node, saved, weights
@@ -922,3 +923,70 @@ def test_widths_can_be_chosen(tmp_path: Path) -> None:
     assert chosen.operations[0].weight.bits == 4
     assert {tensor.bits for tensor in chosen.tensors.values()} == {8}
     assert chosen.notes == ()
+
+
+@pytest.mark.parametrize(
+    "rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "half_pixel",
+        "asymmetric",
+        "align_corners",
+        "pytorch_half_pixel",
+        "half_pixel_symmetric",
+    ],
+)
+@pytest.mark.parametrize(
+    ("scales", "sizes"),
+    [
+        ((2, 3), None),
+        ((0.5, 2), None),
+        ((1.5, 1), None),
+        (None, (3, 7)),
+        (None, (9, 2)),
+        (None, (12, 10)),
+    ],
+)
+def test_nearest_resize_on_every_grid(
+    rounding: str,
+    mode: str,
+    scales: tuple[float, ...] | None,
+    sizes: tuple[int, ...] | None,
+    tmp_path: Path,
+) -> None:
+    """Sampled where the library samples; other grids than the plain one are gathers."""
+    factors = np.asarray([1, 1, *(scales or ())], np.float32)
+    wanted = ints(1, 4, *(sizes or ()))
+    inputs = ["x", "", "s"] if scales else ["x", "", "", "n"]
+    proto = model(
+        [
+            node(
+                "Resize",
+                inputs,
+                ["y"],
+                mode="nearest",
+                nearest_mode=rounding,
+                coordinate_transformation_mode=mode,
+            )
+        ],
+        MAP,
+        {"s": factors} if scales else {"n": wanted},
+        opset=19,
+    )
+    network = import_onnx(saved(proto, tmp_path))
+    feeds = {"x": weights(*MAP["x"], seed=9)}
+    expected = list(ReferenceEvaluator(proto).run(None, feeds))
+    found = feeds["x"].astype(np.float64)
+    for operation in network.operations:
+        shape = network.tensors[operation.output].shape
+        match operation.attributes:
+            case GatherAttributes(axis=axis, indices=indices):
+                found = np.take(found, indices or (), axis=axis)
+            case ResizeAttributes(size=(height, width)):
+                rows = np.arange(height) * found.shape[2] // height
+                columns = np.arange(width) * found.shape[3] // width
+                found = found[:, :, rows][:, :, :, columns]
+        assert found.shape == shape
+    assert same_elements(found, np.asarray(expected[0]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from raptor_cp.network.onnx_moves import VIEW_NODE, pad_sides, pad_value, slice_parts
 from raptor_cp.network.onnx_ops_matrix import as_map
+from raptor_cp.network.onnx_sampling import nearest_indices
 from raptor_cp.network.onnx_translation import (
     Held,
     Refusal,
@@ -304,7 +305,11 @@ def depth_space(t: Translator, node: Node) -> Held:
 
 @handles("Resize", "Upsample")
 def resize(t: Translator, node: Node) -> Held:
-    """Nearest and linear; the sampling grid is not kept."""
+    """Nearest, on any grid; linear, whose grid is not kept.
+
+    Nearest neighbours on another grid than ``position * size // wanted`` are entries
+    that are gathered.
+    """
     held, shape = t.value(node), t.shape(node.output)
     mode = node.text("mode", "nearest")
     if mode not in ("nearest", "linear"):
@@ -317,5 +322,41 @@ def resize(t: Translator, node: Node) -> Held:
         raise Refusal("it changes the channels")
     x = as_map(t, held, f"{node.name}.input")
     size = (shape[2], shape[3] if len(shape) == 4 else 1)
-    result = t.net.resize(x, size, mode=mode, name=t.unique(node.name))
-    return Held(result, shape)
+    grids: list[tuple[int, ...]] = []
+    for axis in (2, 3):
+        have, want = x.shape[axis], size[axis - 2]
+        plain = tuple(position * have // want for position in range(want))
+        found = plain
+        if mode == "nearest" and axis < len(shape):
+            scale = _scale(t, node, axis, len(shape))
+            chosen = nearest_indices(node, have, want, scale)
+            if chosen is None:
+                raise Refusal("a sampling grid that is not known")
+            found = chosen
+        grids.append(() if found == plain else found)
+    if not any(grids):
+        result = t.net.resize(x, size, mode=mode, name=t.unique(node.name))
+        return Held(result, shape)
+    for axis, grid in enumerate(grids, 2):
+        have, want = x.shape[axis], size[axis - 2]
+        entries = grid or tuple(position * have // want for position in range(want))
+        if entries != tuple(range(have)):
+            t.moves(held)
+            label = t.unique(f"{node.name}.{axis}")
+            x = t.net.gather(x, entries, axis=axis, name=label)
+    return Held(x, shape)
+
+
+def _scale(t: Translator, node: Node, axis: int, rank: int) -> float | None:
+    """The factor along one axis, None where sizes are given."""
+    given = node.attributes.get("scales")
+    if isinstance(given, tuple) and axis < len(given):
+        return float(given[axis])
+    upsample = node.operator == "Upsample" or node.opset < 11
+    name = node.given(1 if upsample else 2)
+    info = t.graph.constant(name)
+    if info is None or info.value is None or not info.value.size:
+        return None
+    values = [float(v) for v in info.value.reshape(-1)]
+    axes = [a % rank for a in node.integers("axes") or range(rank)]
+    return dict(zip(axes, values, strict=False)).get(axis)
