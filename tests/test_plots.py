@@ -15,6 +15,7 @@ from matplotlib.testing.compare import compare_images
 
 import raptor_cp as rc
 from raptor_cp.comparison import ComparisonRow
+from raptor_cp.periodic.timeline import Timeline
 from raptor_cp.reports import plots
 
 if TYPE_CHECKING:
@@ -66,6 +67,14 @@ def test_placement(
     assert tiny.schedule is not None
     ax = plots.placement(tiny.schedule, what)
     _compare(ax, f"placement-{what}", request, tmp_path)
+
+
+def test_timeline(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    result = rc.schedule(TINY, overrides={"pipeline.cross_stage": "direct"})
+    assert isinstance(result.timeline, Timeline)
+    ax = plots.timeline(result.timeline)
+    assert set(ax.get_legend_handles_labels()[1]) >= {"run", "send", "receive"}
+    _compare(ax, "timeline", request, tmp_path)
 
 
 def test_cost_curves(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.periodic.timeline import SliceKind, TrackKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from raptor_cp.comparison import ComparisonRow
+    from raptor_cp.periodic.timeline import Timeline
     from raptor_cp.schedules import Schedule
 
 #: Colours that stay apart for colour-blind readers (Okabe and Ito, 2008).
@@ -33,6 +35,16 @@ COLOURS = (
     "#F0E442",
     "#000000",
 )
+
+
+_KIND_COLOURS = {
+    SliceKind.RUN: COLOURS[0],
+    SliceKind.SEND: COLOURS[1],
+    SliceKind.RECEIVE: COLOURS[2],
+    SliceKind.LOAD: COLOURS[4],
+    SliceKind.STORE: COLOURS[5],
+    SliceKind.SIGNAL: COLOURS[3],
+}
 
 
 class CoreFigure(StrEnum):
@@ -74,6 +86,55 @@ def placement(
     ax.set_yticks(range(height))
     ax.tick_params(labelsize="x-small", length=0)
     ax.set_title(f"{schedule.problem.graph.name}: {label} of each core")
+    return ax
+
+
+def timeline(shown: Timeline, ax: Axes | None = None) -> Axes:
+    """What every core does in the steady state, a row for each core.
+
+    Args:
+        shown: ``result.timeline``; waiting stays blank.
+        ax: where to draw.
+
+    Raises:
+        MalformedInput: nothing is in it.
+    """
+    rows = [n for n, t in enumerate(shown.tracks) if t.kind is TrackKind.CORE]
+    if not rows:
+        raise MalformedInput("no cores to draw", where="timeline")
+    ax = _axes(ax, (9, min(14.0, max(2.5, 0.11 * len(rows) + 1.4))))
+    for number, kind in enumerate(SliceKind):
+        if kind is SliceKind.WAIT:
+            continue
+        colour = _KIND_COLOURS.get(kind)
+        if colour is None:
+            continue
+        chosen = (shown.kind == number) & (shown.track < len(rows))
+        if not chosen.any():
+            continue
+        for row in np.unique(shown.track[chosen]).tolist():
+            mine = chosen & (shown.track == row)
+            bars = np.stack([shown.start_ns[mine], shown.duration_ns[mine]], axis=1)
+            ax.broken_barh(
+                [(float(a), float(b)) for a, b in bars / 1e6],
+                (row - 0.45, 0.9),
+                facecolors=colour,
+                label=kind.value if row == shown.track[chosen].min() else None,
+            )
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_xlim(0, shown.window_ns / 1e6)
+    ax.set_xlabel("time (ms)")
+    ax.set_ylabel("core")
+    step = max(1, len(rows) // 24)
+    ax.set_yticks(
+        range(0, len(rows), step),
+        [str(shown.tracks[row].core) for row in rows[::step]],
+        fontsize="x-small",
+    )
+    ax.set_title(
+        f"{shown.generations} generation(s), {shown.interval_ns / 1e6:.3f} ms each"
+    )
+    ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return ax
 
 
