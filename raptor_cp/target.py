@@ -83,6 +83,19 @@ class LinkModel:
             + ceil_div(size, self.endpoint_width) * (self.read_ns + self.write_ns)
         )
 
+    def transfers_ns(
+        self, sizes: IntArray, sources: IntArray, destinations: IntArray
+    ) -> IntArray:
+        """:meth:`transfer_ns` of many transfers at once."""
+        ends = -(-sizes // self.endpoint_width) * (self.read_ns + self.write_ns)
+        times: IntArray = (
+            self.handshake_ns[sources, destinations]
+            + -(-sizes // self.link_width) * self.unit_ns[sources, destinations]
+            + ends
+        )
+        times[(sizes == 0) | (sources == destinations)] = 0
+        return times
+
     def distance(self) -> IntArray:
         """[P, P] symmetric topology distance used for clustering cores (ns)."""
         total = self.handshake_ns + self.unit_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 
 import numpy as np
@@ -259,3 +260,25 @@ def test_idle_cores_have_no_text() -> None:
     placement = schedule.placement
     wider = Placement(placement.core_of, (*placement.order, ()), placement.stages)
     assert len(realize(Schedule(**{**vars(schedule), "placement": wider})).cores) == 3
+
+
+def test_many_transfer_times_are_those_of_one() -> None:
+    links = random_problem(np.random.default_rng(5), cores=9).resources.links
+    rng = np.random.default_rng(6)
+    sizes, sources, targets = rng.integers(0, [[100], [9], [9]], (3, 400))
+    times = [
+        links.transfer_ns(*each)
+        for each in zip(sizes.tolist(), sources.tolist(), targets.tolist(), strict=True)
+    ]
+    assert links.transfers_ns(sizes, sources, targets).tolist() == times
+
+
+def test_realizing_leaves_the_collector_as_it_was() -> None:
+    schedule = pipeline(3)
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            realize(schedule)
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()

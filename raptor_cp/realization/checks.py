@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import networkx as nx
+import numpy as np
 
-from raptor_cp.realization.plan import REGISTERS, Send
+from raptor_cp.realization.plan import REGISTERS, Receive, Send
 from raptor_cp.realization.plan_graph import (
     UNREACHED,
     PlanItems,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from raptor_cp.realization.plan import ExecutionPlan, Load, Store
-    from raptor_cp.realization.plan_graph import Place
+    from raptor_cp.realization.plan_graph import Longs, Place
 
 #: Faults of one check that are reported; more say nothing new.
 MAX_FAULTS = 20
@@ -122,25 +123,32 @@ def _register_faults(plan: ExecutionPlan, items: PlanItems) -> list[Fault]:
 
 def _unmatched(plan: ExecutionPlan, items: PlanItems) -> list[Fault]:
     """Direct transfers whose ends are missing, doubled or on the wrong core."""
-    found: Counter[tuple[bool, int]] = Counter()
     faults = []
-    for (core, _), item in items.ends:
-        sending = isinstance(item, Send)
-        found[sending, item.direct] += 1
-        transfer = plan.direct[item.direct]
-        if core != (transfer.source if sending else transfer.destination):
-            text = describe_item(plan, item)
-            faults.append(Fault("deadlock", f"{text} stands on core {core}"))
-    for number in range(len(plan.direct)):
-        ends = found[True, number], found[False, number]
-        if ends != (1, 1):
-            faults.append(
-                Fault(
-                    "deadlock",
-                    f"{describe_item(plan, Send(number))}: {ends[0]} SENDs and "
-                    f"{ends[1]} RECVs, expected one each",
-                )
+    if not items.end_direct.size and not plan.direct:
+        return []
+    ends = np.array([(t.source, t.destination) for t in plan.direct], np.int64)
+    ends = ends.reshape(-1, 2)
+    sides = (~items.end_sends).astype(np.int64)  # 0 sends, 1 receives
+    astray = np.flatnonzero(items.end_core != ends[items.end_direct, sides])
+    for number in astray[:MAX_FAULTS].tolist():
+        direct = int(items.end_direct[number])
+        item = Receive(direct) if sides[number] else Send(direct)
+        core, text = int(items.end_core[number]), describe_item(plan, item)
+        faults.append(Fault("deadlock", f"{text} stands on core {core}"))
+    found = np.stack(
+        [
+            np.bincount(items.end_direct[sides == side], minlength=len(plan.direct))
+            for side in (0, 1)
+        ]
+    )
+    for number in np.flatnonzero((found != 1).any(axis=0))[:MAX_FAULTS].tolist():
+        faults.append(
+            Fault(
+                "deadlock",
+                f"{describe_item(plan, Send(number))}: {found[0, number]} SENDs and "
+                f"{found[1, number]} RECVs, expected one each",
             )
+        )
     return faults[:MAX_FAULTS]
 
 
@@ -149,9 +157,7 @@ def _deadlocks(plan: ExecutionPlan, graph: WaitingGraph) -> list[Fault]:
     if not stuck:
         return []
     net: nx.DiGraph[int] = nx.DiGraph(
-        (s, d)
-        for s, d, w in zip(*graph.edges, strict=True)
-        if w == 0 and s in stuck and d in stuck
+        (s, d) for s, d, w in graph.edges() if w == 0 and s in stuck and d in stuck
     )
     rings = [
         sorted(part) for part in nx.strongly_connected_components(net) if len(part) > 1
@@ -265,26 +271,26 @@ class _PathFinder:
 
     def _too_far(self, graph: WaitingGraph, needs: list[_Need]) -> list[_Need]:
         """Needs whose shortest path in a graph is longer than allowed."""
-        left: list[_Need] = []
-        asked: dict[int, list[tuple[_Need, int, int]]] = defaultdict(list)
-        for need in needs:
-            if need.source[0] == need.target[0]:
-                # One core: program order, or its wrap to the next generation.
-                if need.source[1] > need.target[1] and need.limit < 1:
-                    left.append(need)
-                continue
-            start, stop = graph.leave(need.source), graph.reach(need.target)
-            if start is None or stop is None:
-                left.append(need)
-                continue
-            asked[start[0]].append((need, stop[0], need.limit - start[1] - stop[1]))
-        for node in sorted(asked):
-            furthest = max(limit for _, _, limit in asked[node])
-            if furthest < 0:
-                left.extend(need for need, _, _ in asked[node])
-                continue
-            found = graph.distances(node, furthest)
-            left.extend(need for need, end, most in asked[node] if found[end] > most)
+        if not needs:
+            return []
+        rows = np.array(
+            [(*need.source, *need.target, need.limit) for need in needs], np.int64
+        )
+        core, position, end_core, end_position, limit = rows.T
+        start, until = graph.leave(core, position)
+        stop, since = graph.reach(end_core, end_position)
+        most = limit - until - since
+        met = np.zeros(len(needs), np.bool_)
+        # One core: program order, or its wrap to the next generation.
+        alone = core == end_core
+        met[alone] = (position <= end_position)[alone] | (limit >= 1)[alone]
+        asked = np.flatnonzero(~alone & (start >= 0) & (stop >= 0) & (most >= 0))
+        asked = asked[np.argsort(start[asked], kind="stable")]
+        bounds = np.flatnonzero(np.diff(start[asked])) + 1
+        for alike in np.split(asked, bounds) if asked.size else ():
+            found = graph.distances(int(start[alike[0]]), int(most[alike].max()))
+            met[alike] = found[stop[alike]] <= most[alike]
+        left = [needs[number] for number in np.flatnonzero(~met).tolist()]
         return sorted(left, key=lambda n: (n.source, n.target, n.limit))
 
     def _fault(self, check: str, need: _Need) -> Fault:
@@ -300,21 +306,27 @@ class _PathFinder:
 
     def _shortest(self, need: _Need) -> str:
         graph = self._full
-        start, stop = graph.leave(need.source), graph.reach(need.target)
-        if start is None or stop is None or need.source[0] == need.target[0]:
+        starts, until = graph.leave(*_one(need.source))
+        stops, since = graph.reach(*_one(need.target))
+        start, stop = int(starts[0]), int(stops[0])
+        if start < 0 or stop < 0 or need.source[0] == need.target[0]:
             return "no path"
         limit = need.limit + 8
-        found = int(graph.distances(start[0], limit)[stop[0]])
+        found = int(graph.distances(start, limit)[stop])
         if found >= UNREACHED:
             return f"no path within {limit} generations"
         net: nx.DiGraph[int] = nx.DiGraph()
-        for source, target, weight in zip(*graph.edges, strict=True):
+        for source, target, weight in graph.edges():
             if not net.has_edge(source, target):
                 net.add_edge(source, target, weight=weight)
-        nodes = nx.dijkstra_path(net, start[0], stop[0])
+        nodes = nx.dijkstra_path(net, start, stop)
         path = _told(self._plan, [graph.place(node) for node in nodes])
-        distance = found + start[1] + stop[1]
+        distance = found + int(until[0]) + int(since[0])
         return f"the shortest path has distance {distance}: {path}"
+
+
+def _one(place: Place) -> tuple[Longs, Longs]:
+    return np.array([place[0]], np.int64), np.array([place[1]], np.int64)
 
 
 def _stored_key(store: Store) -> tuple[str, int] | None:

@@ -15,6 +15,7 @@ generations would follow each other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ from raptor_cp.realization.steady_order import StageCoupling, steady_positions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raptor_cp.realization.plan import DirectTransfer
+    from raptor_cp.realization.traffic import Movement
     from raptor_cp.schedules import Schedule
 
 
@@ -49,7 +50,7 @@ class LinearOrder:
 def linear_order(
     schedule: Schedule,
     stage_of: Sequence[int],
-    direct: Sequence[tuple[int, DirectTransfer]],
+    direct: Sequence[Movement],
     readers: Sequence[Sequence[int]],
     rule: OrderRule = OrderRule.BLOCKING,
     coupling: StageCoupling | None = None,
@@ -60,7 +61,7 @@ def linear_order(
         schedule: a schedule whose order on the cores respects the dependencies.
         stage_of: stage of each core; what crosses stages without a direct transfer
             costs no time here.
-        direct: producing task and transfer, X of them.
+        direct: direct transfers, X of them.
         readers: [X] tasks that read each transfer.
         rule: how the order is chosen.
         coupling: how stages wait for each other, for the steady rule.
@@ -94,7 +95,7 @@ def linear_order(
 def order_items(
     schedule: Schedule,
     stage_of: Sequence[int],
-    direct: Sequence[tuple[int, DirectTransfer]],
+    direct: Sequence[Movement],
     readers: Sequence[Sequence[int]],
 ) -> OrderItems:
     """Tasks and direct transfers with everything that restricts their order.
@@ -109,13 +110,10 @@ def order_items(
     ends[:tasks] = placement.core_of[:, None]
     duration = np.empty(tasks + moves, np.int64)
     duration[:tasks] = execution_ns(schedule)
-    for number, (_, transfer) in enumerate(direct):
-        ends[tasks + number] = transfer.source, transfer.destination
-        duration[tasks + number] = links.transfer_ns(
-            transfer.size, transfer.source, transfer.destination
-        )
+    made_by, source, destination, size = _columns(direct)
+    ends[tasks:, 0], ends[tasks:, 1] = source, destination
+    duration[tasks:] = links.transfers_ns(size, source, destination)
     # Transfers first at equal times, in order of their producers.
-    made_by = np.array([producer for producer, _ in direct], np.int64)
     priority = np.concatenate([np.arange(tasks, dtype=np.int64) + moves, made_by * 0])
     priority[tasks:] = np.argsort(np.argsort(made_by, kind="stable"), kind="stable")
     # Inside a stage all dependencies between cores are direct transfers.
@@ -144,12 +142,18 @@ def order_items(
                 edge_target[inside],
                 np.array(after, np.int64),
                 transfers,
-                np.array([t for r in readers for t in r], np.int64),
+                np.fromiter(chain.from_iterable(readers), np.int64, int(reads.sum())),
             ]
         ),
         np.maximum(np.concatenate([stages, stages[made_by]]), 0),
         len(placement.order),
     )
+
+
+def _columns(direct: Sequence[Movement]) -> list[IntArray]:
+    """[X] producer, source, destination and size of direct transfers."""
+    columns = list(zip(*(move[:4] for move in direct), strict=True)) or [()] * 4
+    return [np.array(column, np.int64) for column in columns]
 
 
 def execution_ns(schedule: Schedule) -> IntArray:

@@ -9,9 +9,8 @@ they are places on an edge.  Edges are program order, the wrap to the next gener
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
@@ -20,12 +19,16 @@ from numpy.typing import NDArray
 from raptor_cp.realization.plan import Load, Receive, Send, Signal, Store, Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable, Iterator
 
     from raptor_cp.realization.plan import ExecutionPlan, Item
 
 Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 UNREACHED = 2**30
+#: Bits of a place's number that hold the position in the text.
+_POSITION_BITS = 32
 
 #: (core, position) of an item in the text of its core.
 Place = tuple[int, int]
@@ -92,44 +95,81 @@ def _stuck(ptr: Ints, dst: Ints, weight: Ints) -> NDArray[np.bool_]:
     return waiting > 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class PlanItems:
-    """All items of a plan by kind, each with its place, in text order."""
+    """All items of a plan by kind, each with its place, in text order.
 
-    signals: list[tuple[Place, Signal]] = field(default_factory=list)
-    waits: list[tuple[Place, Wait]] = field(default_factory=list)
-    loads: list[tuple[Place, Load]] = field(default_factory=list)
-    stores: list[tuple[Place, Store]] = field(default_factory=list)
-    ends: list[tuple[Place, Send | Receive]] = field(default_factory=list)
+    Runs are left out.  Ends of direct transfers, by far the most, are columns.
+
+    Attributes:
+        end_core, end_position: [N] places of SENDs and RECVs.
+        end_direct: [N] which direct transfer.
+        end_sends: [N] True for a SEND.
+    """
+
+    signals: list[tuple[Place, Signal]]
+    waits: list[tuple[Place, Wait]]
+    loads: list[tuple[Place, Load]]
+    stores: list[tuple[Place, Store]]
+    end_core: Longs
+    end_position: Longs
+    end_direct: Longs
+    end_sends: Flags
 
     @classmethod
     def of(cls, plan: ExecutionPlan) -> PlanItems:
-        """Sort the items of a plan by kind; runs are left out."""
-        found = cls()
-        keep: dict[type, Callable[[tuple[Place, Any]], None]] = {
-            Load: found.loads.append,
-            Store: found.stores.append,
-            Send: found.ends.append,
-            Receive: found.ends.append,
-            Signal: found.signals.append,
-            Wait: found.waits.append,
-        }
+        """Sort the items of a plan by kind."""
+        signals: list[tuple[Place, Signal]] = []
+        waits: list[tuple[Place, Wait]] = []
+        loads: list[tuple[Place, Load]] = []
+        stores: list[tuple[Place, Store]] = []
+        positions: list[int] = []
+        directs: list[int] = []
+        sends: list[bool] = []
+        counts: list[int] = []
         for text in plan.cores:
             core = text.core
+            before = len(positions)
             for position, item in enumerate(text.items):
-                add = keep.get(type(item))
-                if add is not None:
-                    add(((core, position), item))
-        return found
+                if isinstance(item, Send):
+                    positions.append(position)
+                    directs.append(item.direct)
+                    sends.append(True)
+                elif isinstance(item, Receive):
+                    positions.append(position)
+                    directs.append(item.direct)
+                    sends.append(False)
+                elif isinstance(item, Load):
+                    loads.append(((core, position), item))
+                elif isinstance(item, Store):
+                    stores.append(((core, position), item))
+                elif isinstance(item, Signal):
+                    signals.append(((core, position), item))
+                elif isinstance(item, Wait):
+                    waits.append(((core, position), item))
+            counts.append(len(positions) - before)
+        cores = np.array([text.core for text in plan.cores], np.int64)
+        return cls(
+            signals,
+            waits,
+            loads,
+            stores,
+            np.repeat(cores, counts),
+            np.array(positions, np.int64),
+            np.array(directs, np.int64),
+            np.array(sends, np.bool_),
+        )
 
 
-@dataclass(slots=True)
-class _Marks:
-    """Items of one core that have nodes: text positions, start and end nodes."""
+def _keys(core: Longs, position: Longs) -> Longs:
+    """Places as single numbers, in the order of the texts."""
+    return (core << _POSITION_BITS) | position
 
-    positions: list[int] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+
+def _places(places: Iterable[Place]) -> tuple[Longs, Longs]:
+    """Cores and positions of places."""
+    flat = np.array(list(places), np.int64).reshape(-1, 2)
+    return flat[:, 0], flat[:, 1]
 
 
 class WaitingGraph:
@@ -142,78 +182,80 @@ class WaitingGraph:
     """
 
     def __init__(self, items: PlanItems, *, rendezvous: bool) -> None:
-        marks: dict[int, list[tuple[int, bool]]] = {}
-        for (core, position), _ in (*items.signals, *items.waits):
-            marks.setdefault(core, []).append((position, False))
-        if rendezvous:
-            for (core, position), _ in items.ends:
-                marks.setdefault(core, []).append((position, True))
-        self._first: dict[Place, int] = {}  #: start node of an item
-        self._places: list[Place] = []
-        self._marks: dict[int, _Marks] = {}
-        source: list[int] = []
-        target: list[int] = []
-        wraps: list[tuple[int, int]] = []
-        for core in sorted(marks):
-            own = _Marks()
-            for position, both in sorted(marks[core]):
-                node = len(self._places)
-                self._first[core, position] = node
-                own.positions.append(position)
-                own.starts.append(node)
-                self._places.append((core, position))
-                if both:
-                    self._places.append((core, position))
-                own.ends.append(len(self._places) - 1)
-            self._marks[core] = own
-            first, last = own.starts[0], len(self._places) - 1
-            source.extend(range(first, last))
-            target.extend(range(first + 1, last + 1))
-            wraps.append((last, first))
-        waits = {
-            (core, item.register): self._first[core, position]
-            for (core, position), item in items.waits
+        signals = _keys(*_places(place for place, _ in items.signals))
+        waits = _keys(*_places(place for place, _ in items.waits))
+        ends = _keys(items.end_core, items.end_position)
+        if not rendezvous:
+            ends = ends[:0]
+        #: marks: items that have nodes, in text order; the nodes of each
+        key = np.concatenate([signals, waits, ends])
+        wide = np.repeat(np.array([0, 1], np.int64), [key.size - ends.size, ends.size])
+        order = np.argsort(key, kind="stable")
+        self._key, width = key[order], 1 + wide[order]
+        self._stop = np.cumsum(width) - 1
+        self._start = self._stop - width + 1
+        self._node_key = np.repeat(self._key, width)
+        core = self._node_key >> _POSITION_BITS
+        same = np.flatnonzero(core[1:] == core[:-1])
+        opens = np.flatnonzero(np.diff(core, prepend=-1))
+        closes = np.append(opens[1:], core.size)[: opens.size] - 1
+        #: by core with nodes: its first and last one, -1 otherwise
+        self._first = np.full(int(core.max(initial=-1)) + 1, -1, np.int64)
+        self._last = self._first.copy()
+        self._first[core[opens]], self._last[core[opens]] = opens, closes
+        node_of_wait = self._start[np.searchsorted(self._key, waits)].tolist()
+        joined = {
+            (place[0], wait.register): node
+            for (place, wait), node in zip(items.waits, node_of_wait, strict=True)
         }
-        for place, item in items.signals:
-            joined = waits.get((item.core, item.register))
-            if joined is not None:
-                source.append(self._first[place])
-                target.append(joined)
-        if rendezvous:
-            ends: dict[tuple[bool, int], int] = {
-                (isinstance(item, Send), item.direct): self._first[place]
-                for place, item in items.ends
-            }
-            for (sending, direct), node in ends.items():
-                other = ends.get((not sending, direct))
-                if other is not None:
-                    source.append(other)
-                    target.append(node + 1)
-        self.edges = (
-            source + [s for s, _ in wraps],
-            target + [t for _, t in wraps],
-            [0] * len(source) + [1] * len(wraps),
+        target = np.array(
+            [joined.get((s.core, s.register), -1) for _, s in items.signals], np.int64
         )
-        begin, end, weight = (np.array(e, np.int32) for e in self.edges)
-        order = np.argsort(begin, kind="stable")
-        count = len(self._places)
-        self._ptr = np.searchsorted(begin[order], np.arange(count + 1)).astype(np.int32)
-        self._dst = end[order]
+        met = target >= 0
+        source = self._start[np.searchsorted(self._key, signals)]
+        begin, end = [same, source[met]], [same + 1, target[met]]
+        if rendezvous:
+            nodes = self._start[np.searchsorted(self._key, ends)]
+            both = np.full((2, int(items.end_direct.max(initial=-1)) + 1), -1, np.int64)
+            both[0, items.end_direct[items.end_sends]] = nodes[items.end_sends]
+            both[1, items.end_direct[~items.end_sends]] = nodes[~items.end_sends]
+            sends, receives = both[:, (both >= 0).all(axis=0)]
+            begin += [sends, receives]
+            end += [receives + 1, sends + 1]
+        sources = np.concatenate([*begin, closes])
+        order = np.argsort(sources, kind="stable")
+        self._source = sources[order].astype(np.int32)
+        self._dst = np.concatenate([*end, opens])[order].astype(np.int32)
+        weight = np.zeros(sources.size, np.int32)
+        weight[sources.size - opens.size :] = 1
         self._weight = weight[order]
+        self._ptr = np.searchsorted(self._source, np.arange(core.size + 1)).astype(
+            np.int32
+        )
 
     @property
     def node_count(self) -> int:
         """Starts and ends together."""
-        return len(self._places)
+        return len(self._node_key)
 
     @property
     def edge_count(self) -> int:
         """All edges."""
         return len(self._dst)
 
+    def edges(self) -> Iterator[tuple[int, int, int]]:
+        """(source, target, distance) of all edges by source."""
+        return zip(
+            self._source.tolist(),
+            self._dst.tolist(),
+            self._weight.tolist(),
+            strict=True,
+        )
+
     def place(self, node: int) -> Place:
         """Where the item of a node stands."""
-        return self._places[node]
+        core, position = divmod(int(self._node_key[node]), 1 << _POSITION_BITS)
+        return core, position
 
     def stuck(self) -> list[int]:
         """Nodes on or behind a cycle of distance 0, ascending."""
@@ -222,28 +264,35 @@ class WaitingGraph:
         ).tolist()
         return result
 
-    def leave(self, place: Place) -> tuple[int, int] | None:
-        """First node at or after a place, and the generations until then."""
-        core, position = place
-        if core not in self._marks:
-            return None
-        marks = self._marks[core]
-        index = bisect_left(marks.positions, position)
-        if index < len(marks.starts):
-            return marks.starts[index], 0
-        return marks.starts[0], 1
+    def leave(self, core: Longs, position: Longs) -> tuple[Longs, Longs]:
+        """[N] first node at or after a place (-1: none on its core), and the
+        generations until then."""
+        return self._step(core, np.searchsorted(self._key, _keys(core, position)), True)
 
-    def reach(self, place: Place) -> tuple[int, int] | None:
-        """Last node before a place (a mark's own), and the generations since."""
-        core, position = place
-        if core not in self._marks:
-            return None
-        own = self._first.get(place)
-        if own is not None:
-            return own, 0
-        marks = self._marks[core]
-        index = bisect_left(marks.positions, position) - 1
-        return marks.ends[index], 0 if index >= 0 else 1
+    def reach(self, core: Longs, position: Longs) -> tuple[Longs, Longs]:
+        """[N] last node before a place (a mark's own start; -1: none on its core),
+        and the generations since."""
+        key = _keys(core, position)
+        place = np.searchsorted(self._key, key)
+        node, since = self._step(core, place - 1, False)
+        if self._key.size:
+            own = np.minimum(place, self._key.size - 1)
+            exact = self._key[own] == key
+            node[exact], since[exact] = self._start[own[exact]], 0
+        return node, since
+
+    def _step(self, core: Longs, place: Longs, forwards: bool) -> tuple[Longs, Longs]:
+        """Node of a mark if it is on the core, otherwise that behind the wrap."""
+        nodes = self._start if forwards else self._stop
+        wrapped = self._first if forwards else self._last
+        node = np.full(core.size, -1, np.int64)
+        known = core < wrapped.size
+        node[known] = wrapped[core[known]]
+        since = np.ones(core.size, np.int64)
+        inside = (place >= 0) & (place < self._key.size)
+        inside[inside] = self._key[place[inside]] >> _POSITION_BITS == core[inside]
+        node[inside], since[inside] = nodes[place[inside]], 0
+        return node, since
 
     def distances(self, source: int, limit: int) -> Ints:
         """Distances from a node to all others, up to ``limit``."""

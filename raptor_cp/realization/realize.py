@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raptor_cp.graph.compute_graph import BaselineKind
+from raptor_cp.realization.collection import collection_paused
 from raptor_cp.realization.linear_order import LinearOrder, linear_order
 from raptor_cp.realization.plan import (
     CorePlan,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from raptor_cp.schedules import Schedule
 
 
+@collection_paused()
 def realize(
     schedule: Schedule,
     policy: Policy = Policy.DOUBLE_BUFFER,
@@ -85,8 +87,8 @@ def realize(
     else:
         covered, chains = adjacent_pairs(traffic.pairs, stage_of, stage_cores)
         if placement.stages:
-            links = [(t.source, t.destination) for _, t in traffic.direct]
-            couplings = coupling_pairs(covered + links, stage_of)
+            links = {(move.source, move.destination) for move in traffic.direct}
+            couplings = coupling_pairs([*covered, *sorted(links)], stage_of)
             chains = sorted(chains + couplings)
             covered = sorted(covered + couplings)
         signals = point_to_point(covered, policy)
@@ -166,40 +168,39 @@ def _work_items(
 ) -> tuple[list[DirectTransfer], dict[int, list[Item]]]:
     """Direct transfers in linear order; runs, sends and receives of every core."""
     graph, place = schedule.problem.graph, order.tasks
-    ranked = sorted(
-        (position, transfer)
-        for position, (_, transfer) in zip(order.transfers, traffic.direct, strict=True)
-    )
-    direct = [
-        DirectTransfer(
-            t.publication,
-            t.source,
-            t.destination,
-            t.size,
-            t.box,
-            t.transfers,
-            position,
-            t.edge,
+    direct: list[DirectTransfer] = []
+    #: by core: positions of its ends of direct transfers, ascending, and these ends
+    positions: dict[int, list[int]] = defaultdict(list)
+    ends: dict[int, list[Item]] = defaultdict(list)
+    ranked = sorted(zip(order.transfers, traffic.direct, strict=True))
+    for number, (position, move) in enumerate(ranked):
+        source, destination = move.source, move.destination
+        direct.append(
+            DirectTransfer(
+                move.publication,
+                source,
+                destination,
+                move.size,
+                move.box,
+                move.transfers,
+                position,
+                move.edge,
+            )
         )
-        for position, t in ranked
-    ]
-    entries: dict[int, list[tuple[int, Item]]] = defaultdict(list)
-    for number, transfer in enumerate(direct):
-        entries[transfer.source].append((transfer.position, Send(number)))
-        entries[transfer.destination].append((transfer.position, Receive(number)))
+        positions[source].append(position)
+        ends[source].append(Send(number))
+        positions[destination].append(position)
+        ends[destination].append(Receive(number))
     operation = graph.task_operation.tolist()
     work: dict[int, list[Item]] = {}
     for core, tasks in enumerate(schedule.placement.order):
-        communication = sorted(entries.get(core, []), key=lambda entry: entry[0])
         items: list[Item] = []
-        taken = 0
+        before, communication = positions.get(core, []), ends.get(core, [])
+        taken, count = 0, len(before)
         together: list[int] = []
         for task in tasks:
             upcoming = taken
-            while (
-                upcoming < len(communication)
-                and communication[upcoming][0] < place[task]
-            ):
+            while upcoming < count and before[upcoming] < place[task]:
                 upcoming += 1
             breaks = upcoming > taken or (
                 together and operation[together[-1]] != operation[task]
@@ -207,12 +208,12 @@ def _work_items(
             if breaks and together:
                 items.append(Run(tuple(together)))
                 together = []
-            items.extend(item for _, item in communication[taken:upcoming])
+            items.extend(communication[taken:upcoming])
             taken = upcoming
             together.append(task)
         if together:
             items.append(Run(tuple(together)))
-        items.extend(item for _, item in communication[taken:])
+        items.extend(communication[taken:])
         work[core] = items
     return direct, work
 

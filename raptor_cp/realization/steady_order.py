@@ -135,7 +135,6 @@ def unrolled_positions(
     Each core runs one generation after the other, between an entry and an exit.
     """
     count, cores = items.count, items.cores
-    size = count + 2 * cores
     core, node = np.arange(cores), np.arange(count)
     entry, end = count + core, count + cores + core
     a, b = items.ends[:, 0], items.ends[:, 1]
@@ -149,35 +148,27 @@ def unrolled_positions(
     )
     outer = (
         np.concatenate([end, end[coupling.reader]]),
-        np.concatenate([entry, end[coupling.writer]]) + size,
-    )
-    shift = np.arange(generations)[:, None] * size
-    source = np.concatenate(
-        [(inner[0] + shift).ravel(), (outer[0] + shift[:-1]).ravel()]
-    )
-    target = np.concatenate(
-        [(inner[1] + shift).ravel(), (outer[1] + shift[:-1]).ravel()]
+        np.concatenate([entry, end[coupling.writer]]),
     )
     low, high = int(items.priority.min()) - 1, int(items.priority.max()) + 1
     priority = np.concatenate(
         [items.priority, np.full(cores, low), np.full(cores, high)]
     )
-    later = np.arange(generations)[:, None] * (high - low + 1)
     both = np.stack([core, core], axis=1)
     unrolled = OrderItems(
-        np.tile(np.concatenate([items.ends, both, both]), (generations, 1)),
-        np.tile(
-            np.concatenate([items.duration_ns, coupling.entry_ns, coupling.exit_ns]),
-            generations,
-        ),
-        (priority + later).ravel(),
-        source,
-        target,
+        np.concatenate([items.ends, both, both]),
+        np.concatenate([items.duration_ns, coupling.entry_ns, coupling.exit_ns]),
+        priority,
+        np.concatenate([inner[0], outer[0]]),
+        np.concatenate([inner[1], outer[1]]),
         np.zeros(0, np.int64),
         cores,
     )
-    position = unrolled.positions(blocking=blocking)
-    return position[(generations - 1) * size :][:count]
+    ahead = np.repeat(np.array([0, 1], np.int64), [len(inner[0]), len(outer[0])])
+    position = unrolled.positions(
+        blocking=blocking, generations=generations, ahead=ahead
+    )
+    return position[:count]
 
 
 class _Rates:

@@ -11,19 +11,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from raptor_cp.realization.plan import CrossStage, DirectTransfer, Load, Store
+from raptor_cp.realization.plan import CrossStage, Load, Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raptor_cp.graph.compute_graph import ComputeGraph
+    from raptor_cp.graph.compute_graph import Publication, Transfer
     from raptor_cp.schedules import Schedule
 
+IndexArray = NDArray[np.int64]
 Box = tuple[int, int, int, int, int, int]
+
+
+class Movement(NamedTuple):
+    """A direct transfer before its position is known; see ``DirectTransfer``."""
+
+    producer: int  #: task
+    source: int
+    destination: int
+    size: int
+    publication: int | None
+    box: Box | None
+    transfers: tuple[int, ...]
+    edge: int | None
 
 
 @dataclass(slots=True)
@@ -33,7 +48,7 @@ class Traffic:
     Attributes:
         loads: reader core -> (consumer task, load).
         stores: writer core -> stores, publications first.
-        direct: direct transfers, positions not yet known, with their producers.
+        direct: direct transfers, positions not yet known.
         readers: for each direct transfer the tasks that read it.
         pairs: (writer core, reader core) across stages, sorted.
         banks, edge_banks: stage distance that publications and edges must outlive.
@@ -41,7 +56,7 @@ class Traffic:
 
     loads: dict[int, list[tuple[int, Load]]] = field(default_factory=dict)
     stores: dict[int, list[Store]] = field(default_factory=dict)
-    direct: list[tuple[int, DirectTransfer]] = field(default_factory=list)
+    direct: list[Movement] = field(default_factory=list)
     readers: list[tuple[int, ...]] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
     banks: dict[int, int] = field(default_factory=dict)
@@ -89,7 +104,7 @@ def classify(
         elif source not in seen:
             seen.add(source)
             stores[w].append(Store(source, None, made.size, 1))
-    _group_direct(schedule, np.flatnonzero(straight).tolist(), traffic)
+    _group_direct(schedule, np.flatnonzero(straight), traffic)
     _add_edges(schedule, stage_of, cross_stage, traffic, pairs)
     for items in stores.values():
         items.sort(key=_store_key)
@@ -103,33 +118,40 @@ def _store_key(store: Store) -> tuple[int, int, int]:
     return (0, store.publication, store.consumer or 0)
 
 
-def _group_direct(schedule: Schedule, numbers: list[int], traffic: Traffic) -> None:
+def _group_direct(schedule: Schedule, numbers: IndexArray, traffic: Traffic) -> None:
     """One payload for each (publication, core)."""
     graph = schedule.problem.graph
-    core_of = schedule.placement.core_of.tolist()
-    transfers = graph.transfers
-    grouped: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for number in numbers:
-        move = transfers[number]
-        grouped[move.publication, core_of[move.consumer]].append(number)
-    for (publication, destination), members in sorted(grouped.items()):
-        producer = graph.publications[publication].producer
-        size, box = _payload(graph, publication, members)
-        traffic.direct.append(
-            (
-                producer,
-                DirectTransfer(
-                    publication,
-                    core_of[producer],
-                    destination,
-                    size,
-                    box,
-                    tuple(members),
-                    -1,
-                ),
-            )
+    core_of = schedule.placement.core_of
+    transfers, publications = graph.transfers, graph.publications
+    publication = graph.transfer_publication[numbers].astype(np.int64)
+    destination = core_of[graph.transfer_consumer[numbers]].astype(np.int64)
+    order = np.lexsort((destination, publication))
+    key = (publication * (int(core_of.max()) + 1) + destination)[order]
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    producer = graph.publication_producer[publication[order[starts]]]
+    bounds = [*starts.tolist(), len(order)]
+    sorted_numbers = numbers[order].tolist()
+    for place, (made, task, source, target) in enumerate(
+        zip(
+            publication[order[starts]].tolist(),
+            producer.tolist(),
+            core_of[producer].tolist(),
+            destination[order[starts]].tolist(),
+            strict=True,
         )
-        traffic.readers.append(tuple(transfers[n].consumer for n in members))
+    ):
+        members = sorted_numbers[bounds[place] : bounds[place + 1]]
+        if len(members) == 1:
+            move = transfers[members[0]]
+            size, box, readers = move.size, move.box, (move.consumer,)
+        else:
+            moves = [transfers[n] for n in members]
+            size, box = _payload(publications[made], moves)
+            readers = tuple([move.consumer for move in moves])
+        traffic.direct.append(
+            Movement(task, source, target, size, made, box, tuple(members), None)
+        )
+        traffic.readers.append(readers)
 
 
 def _add_edges(
@@ -143,11 +165,13 @@ def _add_edges(
     graph = schedule.problem.graph
     core_of = schedule.placement.core_of.tolist()
     # An edge without bytes is kept by any payload between the same two ends.
-    carried = {
-        (producer, reader)
-        for (producer, _), readers in zip(traffic.direct, traffic.readers, strict=True)
-        for reader in readers
-    }
+    carried: set[tuple[int, int]] = set()
+    if graph.extra_edges:
+        carried.update(
+            (move.producer, reader)
+            for move, readers in zip(traffic.direct, traffic.readers, strict=True)
+            for reader in readers
+        )
     for number, (tail, head, size) in enumerate(graph.extra_edges):
         w, r = core_of[tail], core_of[head]
         if w == r:
@@ -156,7 +180,7 @@ def _add_edges(
         if distance == 0 or cross_stage is CrossStage.DIRECT:
             if size or (tail, head) not in carried:
                 traffic.direct.append(
-                    (tail, DirectTransfer(None, w, r, size, None, (), -1, number))
+                    Movement(tail, w, r, size, None, None, (), number)
                 )
                 traffic.readers.append((head,))
                 carried.add((tail, head))
@@ -172,20 +196,13 @@ def _add_edges(
             )
 
 
-def _payload(
-    graph: ComputeGraph, publication: int, members: list[int]
-) -> tuple[int, Box | None]:
-    """Hull of what the consumers on one core read, and its bytes."""
-    source = graph.publications[publication]
-    if len(members) == 1:
-        move = graph.transfers[members[0]]
-        return move.size, move.box
+def _payload(source: Publication, moves: list[Transfer]) -> tuple[int, Box | None]:
+    """Hull of what several consumers on one core read, and its bytes."""
     known: list[Box] = []
-    for number in members:
-        box = graph.transfers[number].box
-        if box is None or source.box is None:
+    for move in moves:
+        if move.box is None or source.box is None:
             return source.size, source.box
-        known.append(box)
+        known.append(move.box)
     hull: Box = (
         min(b[0] for b in known),
         max(b[1] for b in known),
