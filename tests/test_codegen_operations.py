@@ -16,6 +16,7 @@ from raptor_cp.network.attributes import (
     Activation,
     Function,
     OpKind,
+    PoolFunction,
 )
 from raptor_cp.network.builder import NetworkBuilder
 from raptor_cp.targets.pim.backend import Built, Refused, build_program
@@ -157,3 +158,73 @@ def test_transposed_convolution_is_refused() -> None:
     found = build_program(plan, target, network)
     assert isinstance(found, Refused)
     assert "conv_transpose" in found.reason
+
+
+@pytest.mark.parametrize("kernel", [(3, 3), (1, 3), (3, 1)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolutions_over_channel_slices(kernel: tuple[int, int], groups: int) -> None:
+    """ShuffleNet's half of the channels, and a grouped convolution after a split."""
+
+    def layer(net: NetworkBuilder, x: Tensor) -> Tensor:
+        left, right = net.split(x, (2, 4), axis=1)
+        pad = (kernel[0] // 2, kernel[1] // 2)
+        near = net.conv(right, 4, kernel, pad=pad, groups=groups, activation=RELU)
+        far = net.conv(right, 2, 3, dilation=2, pad=2)
+        cut = net.slice(net.slice(x, 2, 1, 6), 1, 3, 5)
+        side = net.conv(cut, 6, kernel, stride=(2, 1), pad=1)
+        joined = net.channel_shuffle(net.concat([left, near, far]), 2)
+        return net.concat([net.flatten(joined), net.flatten(side)], axis=1)
+
+    checked(network_of(layer))
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize("function", list(PoolFunction))
+def test_windows_that_reach_beyond_the_padding(
+    function: PoolFunction, pad: int, include: bool
+) -> None:
+    checked(
+        network_of(
+            lambda net, x: net.pool(
+                function,
+                x,
+                3,
+                stride=2,
+                pad=pad,
+                ceil_mode=True,
+                count_include_pad=include,
+            )
+        )
+    )
+
+
+def test_views_that_reorder_elements() -> None:
+    """Flattened maps read by everything but a matrix product are gathered."""
+
+    def layer(net: NetworkBuilder, x: Tensor) -> Tensor:
+        flat = net.flatten(x)  # channels outermost, unlike memory
+        doubled = net.binary(OpKind.MUL, flat, 0.5, activation=LEAKY)
+        again = net.reshape(doubled, (1, 6, 6, 5))
+        return net.conv(net.add(again, x), 3, 3, pad=1)
+
+    checked(network_of(layer))
+
+
+def test_slices_of_views_and_views_of_slices() -> None:
+    def layer(net: NetworkBuilder, x: Tensor) -> Tensor:
+        flat = net.flatten(x)
+        part = net.gemm(net.slice(flat, 1, 20, 90), 5)
+        cut = net.flatten(net.slice(net.slice(x, 1, 1, 4), 3, 0, 3))
+        return net.concat([part, net.gemm(cut, 5), net.softmax(cut)], axis=1)
+
+    checked(network_of(layer))
+
+
+def test_views_of_sequences() -> None:
+    net = NetworkBuilder("heads", weight_bits=8, activation_bits=8)
+    x = net.gemm(net.input((1, 6, 8)), 12)
+    heads = net.transpose(net.reshape(x, (1, 6, 3, 4)), (0, 2, 1, 3))
+    merged = net.reshape(net.transpose(heads, (0, 2, 1, 3)), (1, 6, 12))
+    wide = net.reshape(net.add(merged, x), (1, 9, 8))
+    checked(net.finish(net.gemm(wide, 5), net.activate(wide, RELU)))

@@ -19,10 +19,7 @@ from raptor_cp.graph.views import is_runtime_free
 from raptor_cp.graph.widths import Accumulators
 from raptor_cp.graph.work import SliceWork, TaskRole
 from raptor_cp.network.attributes import (
-    ConvAttributes,
     OpKind,
-    PoolAttributes,
-    SliceAttributes,
 )
 from raptor_cp.targets.pim.allocation import MemoryExhausted
 from raptor_cp.targets.pim.artifact import (
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from raptor_cp.network.operations import Operation
     from raptor_cp.network.structure import Network
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.targets.pim.target import PimTarget
@@ -240,8 +236,6 @@ def _refusals(
             found[f"{name}: {what}"] = None
         if is_runtime_free(operation):
             continue
-        for what in _unsupported_windows(operation, network):
-            found[f"{name}: {what}"] = None
         names = (*operation.inputs, operation.output)
         if min(network.tensors[tensor].bits for tensor in names) < 8:
             found[f"{name}: sub-byte storage is not addressable"] = None
@@ -255,18 +249,6 @@ def _refusals(
         if getattr(store, "edge", None) is not None:
             found["explicit edges carry no tensor"] = None
     return tuple(found)
-
-
-def _unsupported_windows(operation: Operation, network: Network) -> Iterator[str]:
-    """Windows that the emitted sequences do not cover."""
-    attributes = operation.attributes
-    if isinstance(attributes, PoolAttributes):
-        if attributes.ceil_mode and attributes.count_include_pad:
-            yield "average over windows that reach beyond the padding"
-    elif isinstance(attributes, ConvAttributes) and max(attributes.kernel) > 1:
-        producer = network.producer(operation.inputs[0])
-        if producer is not None and isinstance(producer.attributes, SliceAttributes):
-            yield "a convolution of several positions over a slice"
 
 
 def _sidecar(

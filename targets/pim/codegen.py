@@ -114,7 +114,12 @@ class CoreCode(CoreStorage):
     def _emit_step(self, number: int, step: Step) -> list[Records]:
         item = step.item
         if step.task >= 0:
-            found = self._emit_task(number, step.task)
+            found = [
+                view.text().records()
+                for view in self.views.get(number, [])
+                if view.runs > 1
+            ]
+            found += self._emit_task(number, step.task)
         elif isinstance(item, Load | Store):
             found = [self._emit_access(number, item)]
         elif isinstance(item, Send | Receive):

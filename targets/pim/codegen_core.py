@@ -13,11 +13,12 @@ from raptor_cp.errors import InternalError
 from raptor_cp.graph.work import Box, SliceWork, TaskRole
 from raptor_cp.realization.plan import Load, Receive, Run, Send, Store
 from raptor_cp.targets.pim.allocation import Buffer, MemoryExhausted, allocate
-from raptor_cp.targets.pim.codegen_operands import stored_boxes
 from raptor_cp.targets.pim.codegen_storage import (
     Block,
     Demand,
     Source,
+    View,
+    gathered,
     plan_blocks,
 )
 from raptor_cp.targets.pim.lowering_common import (
@@ -109,7 +110,8 @@ class Common:
             scale = None
             if name in held.scales and name in held.biases:
                 scale = (held.scales[name], held.biases[name])
-            slopes = held.scales.get(name)
+            # The factors of a SCALE are no slopes of the function behind it.
+            slopes = None if scale is not None else held.scales.get(name)
             return vector_needs(work, numbers, self.machine, inputs, scale, slopes)
         return move_needs(work, numbers, self.machine, held.scales.get(name))
 
@@ -159,6 +161,7 @@ class CoreStorage:
         self.own: dict[int, Source] = {}  #: by task
         self.raw: dict[int, RawConstants] = {}  #: by task
         self.staging: dict[int, Block] = {}  #: packed payloads, by step
+        self.views: dict[int, list[View]] = {}  #: operands behind views, by step
         self.inputs: dict[int, list[Operand]] = {}
         self.needs: dict[int, Needs] = {}
         self.groups: list[ArrayGroup] = []
@@ -190,7 +193,7 @@ class CoreStorage:
         self._hold_constants()
         for number, step in enumerate(self.steps):
             if step.task >= 0:
-                self.inputs[step.task] = self._operands(step.task)
+                self.inputs[step.task] = self._operands(number, step.task)
                 self.needs[step.task] = self.common.needs(
                     step.task, self.inputs[step.task]
                 )
@@ -212,12 +215,12 @@ class CoreStorage:
                 box,
                 width(common.network.tensors[entry.root].bits),
                 number,
-                _reads_rows(work, entry),
+                entry.rowwise,
                 task,
                 index,
             )
             for index, entry in enumerate(common.maps[task])
-            for box in stored_boxes(entry)
+            for box in entry.boxes
         ]
 
     def _source(self, number: int, step: Step) -> Source | None:
@@ -260,7 +263,7 @@ class CoreStorage:
                 for block in self.blocks.get(tensor, []):
                     block.first, block.last = 0, len(self.steps)
 
-    def _operands(self, task: int) -> list[Operand]:
+    def _operands(self, number: int, task: int) -> list[Operand]:
         common = self.common
         work = common.work(task)
         if work.role is TaskRole.REDUCE:
@@ -268,16 +271,16 @@ class CoreStorage:
                 Operand(self._served[task, index], work.output)
                 for index in range(len(common.partials[task]))
             ]
-        return [
-            Operand(
-                self._served.get((task, index), []),
-                entry.hull,
-                entry.shift,
-                entry.flat,
-                entry.extent,
-            )
-            for index, entry in enumerate(common.maps[task])
-        ]
+        found = []
+        for index, entry in enumerate(common.maps[task]):
+            blocks = self._served.get((task, index), [])
+            if entry.places is None:
+                found.append(Operand(blocks, entry.hull, entry.shift))
+                continue
+            view = gathered(entry, blocks[0], number)
+            self.views.setdefault(number, []).append(view)
+            found.append(Operand([view.block], entry.needed))
+        return found
 
     def _read_own(self, number: int, item: Send | Store) -> None:
         """Sends and stores read the block of the task that made the result."""
@@ -365,6 +368,12 @@ class CoreStorage:
         for tensor, blocks in self.blocks.items():
             for block in blocks:
                 add(block, tensor, block.size, block.first, block.last)
+        for views in self.views.values():
+            for view in views:
+                if view.runs > 1:
+                    block = view.block
+                    name = f"{block.tensor} (view)"
+                    add(block, name, block.size, block.first, block.last)
         for block in self.staging.values():
             add(block, f"{block.tensor} (packed)", block.size, block.first, block.last)
         found = allocate(buffers, self.common.machine.local_memory_bytes)
@@ -377,6 +386,9 @@ class CoreStorage:
                 self._scratch[target[0], str(target[1])] = address
             else:
                 self._constants[str(target[0]), int(target[1])] = address
+        for views in self.views.values():
+            for view in views:
+                view.settle()
         self.local_bytes = found.used
         self._preload(held)
         return None
@@ -410,12 +422,3 @@ class CoreStorage:
                         self.core, block.address, block.element, box.elements, pattern
                     )
                 )
-
-
-def _reads_rows(work: SliceWork, entry: OperandMap) -> bool:
-    """The task needs its operand as dense rows; convolutions pick positions.
-
-    Boxes with rows between them must not lie in blocks of different widths.
-    """
-    picks = work.operation.weight is not None and entry.flat is None
-    return not picks or len(entry.boxes) > 1

@@ -1,81 +1,80 @@
-"""Where a task's operands come from: roots behind views, boxes, element maps."""
+"""Where a task's operands come from: roots behind views, boxes, places of elements."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from raptor_cp.graph.crossbars import TileGrid
 from raptor_cp.graph.projection import needed_boxes
 from raptor_cp.graph.views import is_runtime_free, root_box
 from raptor_cp.graph.work import Box, TaskRole
-from raptor_cp.network.attributes import OpKind, ViewAttributes
-from raptor_cp.targets.pim.lowering_common import NotEmitted
+from raptor_cp.network.attributes import ConvAttributes, OpKind
+from raptor_cp.targets.pim.coordinates import before_view, elements_of, place_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from raptor_cp.graph.crossbars import MatrixArray
     from raptor_cp.graph.work import SliceWork
-    from raptor_cp.network.operations import Tensor
+    from raptor_cp.network.operations import Operation, Tensor
     from raptor_cp.network.structure import Network
+    from raptor_cp.targets.pim.coordinates import Coordinates
+
+    Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OperandMap:
     """One input of a task in terms of the tensor that holds its elements.
 
     Attributes:
         root: that tensor.
         boxes: what the task reads of it.
-        shift: root coordinates of the operand's element (0, 0, 0).
-        flat: extent of the operand when it is a view that keeps memory order.
-        extent: (rows, columns, channels) of the root.
+        needed: hull of what the task reads of its operand, in the operand's own
+            coordinates.
+        shift: root coordinates of the operand's element (0, 0, 0), where all elements
+            keep their place up to a shift; then ``places`` is None.
+        places: otherwise the place in the root of every element of ``needed``.
+        rowwise: the reader wants whole rows at one stride.
     """
 
     root: str
     boxes: tuple[Box, ...]
-    shift: tuple[int, int, int]
-    flat: tuple[int, int, int] | None
-    extent: tuple[int, int, int]
+    needed: Box
+    shift: tuple[int, int, int] = (0, 0, 0)
+    places: Coordinates | None = None
+    rowwise: bool = True
 
     @property
     def hull(self) -> Box:
         """Smallest box that holds all of them; empty when nothing is read."""
-        if not self.boxes:
-            return Box(0, 0, 0, 0, 0, 0)
-        return Box(
-            min(b.row_start for b in self.boxes),
-            max(b.row_stop for b in self.boxes),
-            min(b.column_start for b in self.boxes),
-            max(b.column_stop for b in self.boxes),
-            min(b.channel_start for b in self.boxes),
-            max(b.channel_stop for b in self.boxes),
-        )
+        return _hull(self.boxes)
 
 
-def stored_boxes(entry: OperandMap) -> tuple[Box, ...]:
-    """Boxes of the root that a reader needs in local memory, a dense block each.
-
-    A view that keeps memory order is read as one range of it; boxes of unequal
-    columns or channels become one, since rows must follow each other at one stride.
-    """
-    if not entry.boxes:
-        return ()
-    hull = entry.hull
-    if entry.flat is not None:
-        return (_range_of(hull, entry.extent),)
-    if any(box.bounds[2:] != hull.bounds[2:] for box in entry.boxes):
-        return (hull,)
-    return entry.boxes
+def _hull(boxes: tuple[Box, ...]) -> Box:
+    if not boxes:
+        return Box(0, 0, 0, 0, 0, 0)
+    return Box(
+        min(b.row_start for b in boxes),
+        max(b.row_stop for b in boxes),
+        min(b.column_start for b in boxes),
+        max(b.column_stop for b in boxes),
+        min(b.channel_start for b in boxes),
+        max(b.channel_stop for b in boxes),
+    )
 
 
-def _range_of(box: Box, extent: tuple[int, int, int]) -> Box:
+def _range_of(box: Box, root: Tensor) -> Box:
     """The smallest box around ``box`` that is one piece of its tensor's memory."""
     columns = (box.column_start, box.column_stop)
     channels = (box.channel_start, box.channel_stop)
     if box.shape[0] > 1:
-        columns = (0, extent[1])
+        columns = (0, root.extent.columns)
     if box.shape[0] > 1 or box.shape[1] > 1:
-        channels = (0, extent[2])
+        channels = (0, root.extent.channels)
     return Box(box.row_start, box.row_stop, *columns, *channels)
 
 
@@ -85,7 +84,7 @@ def operand_maps(
     """Every input of a task that computes from tensors (not a REDUCE).
 
     Raises:
-        NotEmitted: a view that puts elements into another order.
+        NotEmitted: an operation in between does more than move elements.
     """
     operation = work.operation
     rows = None
@@ -97,69 +96,67 @@ def operand_maps(
         needed = needed_boxes(
             operation, index, work.output, work.input_shapes, work.output_shape, rows
         )
-        root, shift, flat = _element_map(network, name, operation.kind)
-        boxes = tuple(
-            dict.fromkeys(
-                root_box(network, name, box, operation.kind)[1] for box in needed
-            )
-        )
-        extent = tuple(network.tensors[root].extent)
-        found.append(
-            OperandMap(root, boxes, shift, flat, (extent[0], extent[1], extent[2]))
-        )
+        found.append(_operand_map(network, operation, name, needed))
     return found
 
 
-def _element_map(
-    network: Network, name: str, reader: OpKind
-) -> tuple[str, tuple[int, int, int], tuple[int, int, int] | None]:
-    """Root, shift and flat extent of an operand."""
-    own = network.tensors[name].extent
-    shift = (0, 0, 0)
-    flat: tuple[int, int, int] | None = None
+def _operand_map(
+    network: Network, reader: Operation, name: str, needed: tuple[Box, ...]
+) -> OperandMap:
+    views = _views(network, name)
+    root = network.tensors[views[-1].inputs[0] if views else name]
+    whole = reader.weight is None
+    if not views or not needed:
+        boxes = _one_stride(needed)
+        rowwise = whole or len(boxes) > 1
+        return OperandMap(root.name, boxes, _hull(needed), rowwise=rowwise)
+    hull = _hull(needed)
+    at = own = elements_of(hull)
+    for view in views:
+        output = network.tensors[view.output]
+        source = network.tensors[view.inputs[0]]
+        matrix = reader.kind is OpKind.GEMM
+        at = before_view(view, at, output, source, matrix=matrix)
+    moved = [there - here for there, here in zip(at, own, strict=True)]
+    if all((axis == axis[0]).all() for axis in moved):
+        shift = (int(moved[0][0]), int(moved[1][0]), int(moved[2][0]))
+        boxes = _one_stride(
+            tuple(
+                dict.fromkeys(
+                    root_box(network, name, box, reader.kind)[1] for box in needed
+                )
+            )
+        )
+        rowwise = whole or len(boxes) > 1
+        if _reads_kernel_rows(reader):
+            # A kernel row is one piece only where channels follow each other.
+            rowwise |= root.extent.channels != network.tensors[name].extent.channels
+        return OperandMap(root.name, boxes, hull, shift, rowwise=rowwise)
+    dense = bool((np.diff(place_of(at, root.extent)) == 1).all())
+    box = Box(*(int(end) for axis in at for end in (axis.min(), axis.max() + 1)))
+    if dense:
+        box = _range_of(box, root)
+    return OperandMap(root.name, (box,), hull, places=at, rowwise=dense)
+
+
+def _views(network: Network, name: str) -> list[Operation]:
+    """Runtime-free operations between a tensor and its root, last one first."""
+    found = []
     maker = network.producer(name)
     while maker is not None and is_runtime_free(maker):
-        output = network.tensors[name]
-        source = network.tensors[maker.inputs[0]]
-        if isinstance(maker.attributes, ViewAttributes):
-            if not _same_coordinates(output, source):
-                free = output.extent.rows == output.extent.columns == 1
-                kept = maker.attributes.channels_last or (
-                    _in_memory_order(output) and _in_memory_order(source)
-                )
-                if not kept and not (reader is OpKind.GEMM and free):
-                    raise NotEmitted(f"view {maker.name!r} reorders elements")
-                if shift != (0, 0, 0):
-                    raise NotEmitted(f"a slice of the view {maker.name!r}")
-                flat = (own.rows, own.columns, own.channels)
-        else:
-            if flat is not None:
-                raise NotEmitted(f"a view of the slice {maker.name!r}")
-            corner = root_box(network, name, Box(0, 1, 0, 1, 0, 1), reader)[1]
-            before = root_box(network, source.name, Box(0, 1, 0, 1, 0, 1), reader)[1]
-            shift = (
-                shift[0] + corner.row_start - before.row_start,
-                shift[1] + corner.column_start - before.column_start,
-                shift[2] + corner.channel_start - before.channel_start,
-            )
-        name = source.name
-        maker = network.producer(name)
-    return name, shift, flat
+        found.append(maker)
+        maker = network.producer(maker.inputs[0])
+    return found
 
 
-def _same_coordinates(one: Tensor, other: Tensor) -> bool:
-    """Equal (row, column, channel) means the same element."""
-    if one.extent != other.extent:
-        return False
-    maps = (len(one.shape) >= 4) + (len(other.shape) >= 4)
-    return maps != 1 or (_in_memory_order(one) and _in_memory_order(other))
+def _one_stride(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
+    """Boxes of unequal columns or channels become one: rows follow at one stride."""
+    hull = _hull(boxes)
+    if any(box.bounds[2:] != hull.bounds[2:] for box in boxes):
+        return (hull,)
+    return boxes
 
 
-def _in_memory_order(tensor: Tensor) -> bool:
-    """The logical order of elements is that in memory."""
-    extent = tensor.extent
-    return (
-        len(tensor.shape) < 4
-        or extent.channels == 1
-        or extent.rows == extent.columns == 1
-    )
+def _reads_kernel_rows(reader: Operation) -> bool:
+    attributes = reader.attributes
+    return isinstance(attributes, ConvAttributes) and max(attributes.kernel) > 1

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from raptor_cp.targets.pim.codegen_operands import OperandMap
+
     Ints = NDArray[np.int64]
 
 
@@ -348,3 +350,61 @@ def copy_box(box: Box, source: Block, target: Block) -> Text:
         pieces.size,
     )
     return text
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """An operand whose elements are not where its own coordinates say.
+
+    ``block`` has them in the operand's order: a part of ``base`` where they follow
+    each other there, else storage of its own that copies fill before the task.
+
+    Attributes:
+        starts: byte in ``block`` where each run of elements begins.
+        sources: the same in ``base``.
+        sizes: bytes of each run.
+    """
+
+    block: Block
+    base: Block
+    starts: Ints
+    sources: Ints
+    sizes: Ints
+
+    @property
+    def runs(self) -> int:
+        """Number of contiguous runs."""
+        return self.sizes.size
+
+    def settle(self) -> None:
+        """A single run needs no storage; its address follows its base's."""
+        if self.runs == 1:
+            self.block.address = self.base.address + int(self.sources[0])
+
+    def text(self) -> Text:
+        """Copies, one for each run."""
+        text = Text(self.runs)
+        text.copy(
+            fixed(self.block.address + self.starts),
+            fixed(self.base.address + self.sources),
+            self.sizes,
+        )
+        return text
+
+
+def gathered(entry: OperandMap, base: Block, step: int) -> View:
+    """The operand of one step, its elements taken from ``base``."""
+    if entry.places is None:
+        raise InternalError(f"{entry.root}: a view without places")
+    rows, columns, channels = entry.places
+    box = base.box
+    order = (
+        (rows - box.row_start) * base.row_stride
+        + (columns - box.column_start) * base.column_stride
+        + (channels - box.channel_start) * base.element
+    )
+    breaks = np.flatnonzero(np.diff(order) != base.element) + 1
+    first = np.concatenate([[0], breaks]).astype(np.int64)
+    sizes = np.diff(np.append(first, order.size)) * base.element
+    block = Block(entry.root, entry.needed, base.element, step, step)
+    return View(block, base, first * base.element, order[first], sizes)

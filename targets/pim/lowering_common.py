@@ -76,15 +76,11 @@ class Operand:
         like: hull of what the task reads of the root tensor; nothing is read, and
             there are no blocks, where all of a task's windows lie in the padding.
         shift: root coordinates of the operand's element (0, 0, 0).
-        flat: the operand's own (rows, columns, channels) when it is a view that keeps
-            memory order; None when its coordinates are the root's, shifted.
     """
 
     blocks: list[Block]
     like: Box
     shift: tuple[int, int, int] = (0, 0, 0)
-    flat: tuple[int, int, int] | None = None
-    root: tuple[int, int, int] = (1, 1, 1)
 
     def block(self, row: int) -> Block:
         """The block that has root row ``row``."""
@@ -108,35 +104,16 @@ class Operand:
         """Bytes from column to column."""
         if not self.blocks:
             return 0
-        if self.flat is not None:
-            return self.flat[2] * self.element
         return self.first.column_stride
 
     def row(self, row: int) -> int:
-        """Address of element (row, 0, 0), extrapolated where it is not stored.
-
-        Raises:
-            NotEmitted: rows lie in blocks of different widths.
-        """
+        """Address of element (row, 0, 0), extrapolated where it is not stored."""
         if not self.blocks:
             return 0
-        if self.flat is not None:
-            return self._flat_origin() + row * self.flat[1] * self.column_stride
         block = self.block(row + self.shift[0])
         if block.column_stride != self.first.column_stride:
-            raise NotEmitted(f"{block.tensor} is stored in pieces of unequal width")
+            raise InternalError(f"{block.tensor}: rows of unequal strides")
         return block.at(row + self.shift[0], self.shift[1], self.shift[2])
-
-    def _flat_origin(self) -> int:
-        block, (_, columns, channels) = self.first, self.root
-        box = block.box
-        whole = box.shape[1:] == (columns, channels)
-        if not whole and (
-            box.shape[0] > 1 or (box.shape[1] > 1 and box.shape[2] != channels)
-        ):
-            raise NotEmitted(f"{block.tensor} does not lie in one piece")
-        start = (box.row_start * columns + box.column_start) * channels
-        return block.address - (start + box.channel_start) * block.element
 
     def dense(self, columns: int, channels: int) -> bool:
         """True if a row of so many columns and channels is one piece."""
@@ -146,7 +123,7 @@ class Operand:
         """True if several such rows follow each other in one block."""
         if not self.dense(columns, channels):
             return False
-        if self.flat is not None or rows[1] - rows[0] == 1:
+        if rows[1] - rows[0] == 1:
             return True
         block = self.block(rows[0] + self.shift[0])
         last = rows[1] - 1 + self.shift[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from raptor_cp.errors import InternalError
 from raptor_cp.graph.axes import box_ranges
 from raptor_cp.graph.projection import needed_boxes
 from raptor_cp.graph.work import Box
@@ -24,6 +25,12 @@ from raptor_cp.network.attributes import (
 )
 from raptor_cp.network.operations import Tensor
 from raptor_cp.targets.pim.codegen_storage import pieces_of
+from raptor_cp.targets.pim.coordinates import (
+    in_memory,
+    logical,
+    memory_axes,
+    source_index,
+)
 from raptor_cp.targets.pim.emission import Text
 from raptor_cp.targets.pim.isa import Opcode
 from raptor_cp.targets.pim.lowering_common import (
@@ -37,6 +44,7 @@ from raptor_cp.targets.pim.lowering_common import (
 )
 from raptor_cp.targets.pim.lowering_vector import emit_function
 from raptor_cp.targets.pim.matrix_costs import Machine, batches
+from raptor_cp.targets.pim.vector_costs import chooses_channels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +78,7 @@ def move_needs(
         case ResizeAttributes() if attributes.mode == "nearest":
             pass
         case SoftmaxAttributes() if not attributes.log:
-            if _memory_axes(len(work.output_shape))[-1] != attributes.axis:
+            if memory_axes(len(work.output_shape))[-1] != attributes.axis:
                 raise NotEmitted("a softmax along another axis than the innermost")
         case _:
             raise NotEmitted(work.operation.kind.value)
@@ -120,18 +128,15 @@ def _copy_box(
     work = places.work
     target = _moved(box, shift)
     frames = [places.out.box]
-    if operand.flat is None:
-        # One row after the other where they do not lie in one block.
-        for block in operand.blocks:
-            own = _moved(
-                block.box,
-                [s - o for s, o in zip(shift, operand.shift, strict=True)],
-            )
-            if own.contains(target):
-                frames.append(own)
-                break
-        else:
-            raise NotEmitted("an operand in several blocks")
+    for block in operand.blocks:
+        own = _moved(
+            block.box, [s - o for s, o in zip(shift, operand.shift, strict=True)]
+        )
+        if own.contains(target):
+            frames.append(own)
+            break
+    else:
+        raise InternalError("a moved box in several blocks")
     pieces = pieces_of(target, width(work.output_bits), frames)
     out = places.out
     targets = (
@@ -167,7 +172,7 @@ def _emit_concat(places: Places, attributes: ConcatAttributes) -> list[Records]:
     for index, shape in enumerate(work.input_shapes):
         logical = [0] * len(shape)
         logical[attributes.axis] = before
-        shift = _extent_coordinates(
+        shift = in_memory(
             tuple(np.array([value]) for value in logical), work.output_shape
         )
         for box in _needed(work, index):
@@ -192,7 +197,7 @@ def _emit_pad(places: Places, attributes: PadAttributes) -> list[Records]:
     size = columns * channels * width(work.output_bits)
     text.fill(known(np.array(starts, np.int64)), size)
     found = [text.records()]
-    shift = _extent_coordinates(
+    shift = in_memory(
         tuple(np.array([value]) for value in attributes.before), work.output_shape
     )
     for needed in _needed(work, 0):
@@ -233,44 +238,6 @@ def _emit_softmax(places: Places) -> list[Records]:
 # -- index maps ------------------------------------------------------------------
 
 
-def _memory_axes(rank: int) -> list[int]:
-    """Logical axes from the outermost to the innermost in memory."""
-    if rank <= 3:
-        return list(range(rank))
-    return [rank - 2, rank - 1, *range(1, rank - 2)]
-
-
-def _logical(at: Coordinates, shape: tuple[int, ...]) -> tuple[Ints, ...]:
-    """Logical indices of elements given by (row, column, channel)."""
-    rows, columns, channels = at
-    zero = np.zeros_like(rows)
-    rank = len(shape)
-    if rank == 1:
-        return (channels,)
-    if rank == 2:
-        return (rows, channels)
-    if rank == 3:
-        return (zero, rows, channels)
-    inner = np.unravel_index(channels, shape[1:-2])
-    return (zero, *(np.asarray(axis, np.int64) for axis in inner), rows, columns)
-
-
-def _extent_coordinates(index: tuple[Ints, ...], shape: tuple[int, ...]) -> Coordinates:
-    """(row, column, channel) of elements given by logical indices."""
-    zero = np.zeros_like(index[0])
-    rank = len(shape)
-    if rank == 1:
-        return (zero, zero, index[0])
-    if rank == 2:
-        return (index[0], zero, index[1])
-    if rank == 3:
-        return (index[1], zero, index[2])
-    channels = zero
-    for axis, size in zip(index[1:-2], shape[1:-2], strict=True):
-        channels = channels * size + axis
-    return (index[-2], index[-1], channels)
-
-
 def _emit_mapped(places: Places) -> list[Records]:
     """One copy for each run that stays contiguous."""
     work, operand = places.work, places.inputs[0]
@@ -284,7 +251,15 @@ def _emit_mapped(places: Places) -> list[Records]:
         box.column_start + flat // channels % columns,
         box.channel_start + flat % channels,
     )
-    source = _extent_coordinates(_sources(work, _logical(at, work.output_shape)), shape)
+    source = in_memory(
+        source_index(
+            work.operation.attributes,
+            logical(at, work.output_shape),
+            shape,
+            work.output_shape,
+        ),
+        shape,
+    )
     element = width(work.output_bits)
     targets = places.out_row(box.row_start) + flat * element
     return [_copies(targets, _addresses(operand, source), run * element)]
@@ -297,7 +272,7 @@ def _run_length(work: SliceWork) -> int:
     shape = work.input_shapes[0]
     if isinstance(attributes, TransposeAttributes):
         run = 1
-        for axis in reversed(_memory_axes(len(attributes.permutation))):
+        for axis in reversed(memory_axes(len(attributes.permutation))):
             if attributes.permutation[axis] != axis:
                 break
             start, stop = box_ranges(work.output, work.output_shape)[axis]
@@ -307,32 +282,6 @@ def _run_length(work: SliceWork) -> int:
         return run
     if isinstance(attributes, ResizeAttributes):
         return channels
+    if chooses_channels(work):
+        return 1
     return 1 if channels < Tensor("x", shape).extent.channels else channels
-
-
-def _sources(work: SliceWork, index: tuple[Ints, ...]) -> tuple[Ints, ...]:
-    """Logical indices of the input for logical indices of the output."""
-    attributes, shape = work.operation.attributes, work.input_shapes[0]
-    found = list(index)
-    match attributes:
-        case TransposeAttributes():
-            for axis, source in enumerate(attributes.permutation):
-                found[source] = index[axis]
-        case SliceAttributes():
-            for axis, start, step in zip(
-                attributes.axes, attributes.starts, attributes.steps, strict=True
-            ):
-                found[axis] = start + index[axis] * step
-        case GatherAttributes() if attributes.indices is not None:
-            if attributes.drop_axis:
-                only = np.full_like(index[0], attributes.indices[0])
-                found.insert(attributes.axis, only)
-            else:
-                taken = np.array(attributes.indices, np.int64)
-                found[attributes.axis] = taken[index[attributes.axis]]
-        case ResizeAttributes():
-            for axis in (2, 3):
-                found[axis] = index[axis] * shape[axis] // work.output_shape[axis]
-        case _:
-            raise NotEmitted(work.operation.kind.value)
-    return tuple(found)

@@ -59,6 +59,30 @@ def _windows(
     return result
 
 
+def _counted(
+    outputs: tuple[int, int],
+    attributes: PoolAttributes,
+    axis: int,
+    size: int,
+    inside: list[list[int]],
+) -> list[int]:
+    """Elements along one axis that an average counts, for each output position.
+
+    With ``count_include_pad`` the padding counts, but not what a last window reaches
+    behind it (ceil mode).
+    """
+    if not attributes.count_include_pad:
+        return [len(window) for window in inside]
+    end = size + attributes.pads[axis + 2]
+    result = []
+    for position in range(*outputs):
+        first = position * attributes.strides[axis] - attributes.pads[axis]
+        taps = range(attributes.kernel[axis])
+        step = attributes.dilations[axis]
+        result.append(sum(first + tap * step < end for tap in taps))
+    return result
+
+
 class _Pool:
     """Windows of a pooling task, and which of the two orders is cheaper."""
 
@@ -73,6 +97,16 @@ class _Pool:
         self.rows = _windows((box.row_start, box.row_stop), attributes, 0, rows)
         self.columns = _windows(
             (box.column_start, box.column_stop), attributes, 1, columns
+        )
+        self.counted = (
+            _counted((box.row_start, box.row_stop), attributes, 0, rows, self.rows),
+            _counted(
+                (box.column_start, box.column_stop),
+                attributes,
+                1,
+                columns,
+                self.columns,
+            ),
         )
         wide = max(work.accumulator_bits, work.input_bits)
         self.bits = wide if self.average else work.input_bits
@@ -108,12 +142,7 @@ class _Pool:
         """[rows * columns * channels] reciprocals of the window sizes."""
         sizes = np.array(
             [
-                [
-                    self.attributes.kernel[0] * self.attributes.kernel[1]
-                    if self.attributes.count_include_pad
-                    else len(self.rows[row]) * len(window)
-                    for window in self.columns
-                ]
+                [self.counted[0][row] * count for count in self.counted[1]]
                 for row in rows
             ]
         )
@@ -124,7 +153,7 @@ class _Pool:
 
     def row_key(self, row: int) -> str:
         """Rows of equal windows share their reciprocals."""
-        return "all" if self.attributes.count_include_pad else str(len(self.rows[row]))
+        return str(self.counted[0][row])
 
 
 def pool_needs(
