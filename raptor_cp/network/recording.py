@@ -12,6 +12,7 @@ from raptor_cp.network.attributes import (
     WEIGHTED_KINDS,
     Activation,
     Attributes,
+    Function,
     OpKind,
     ScaleAttributes,
     Shape,
@@ -94,6 +95,9 @@ class OperationRecorder:
         """
         name = self._named(name, activation.function.value)
         producer = self._foldable(x, FUSING_KINDS) if fold else None
+        if activation.function is Function.PRELU and producer is not None:
+            # Factors and slopes: two vectors of one operation would be mixed up.
+            producer = producer if producer.kind is not OpKind.SCALE else None
         if producer is not None:
             return self._fold(producer, name, replace(producer, activation=activation))
         return self._add(name, OpKind.ACTIVATION, (x,), activation)

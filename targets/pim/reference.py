@@ -297,7 +297,8 @@ class _Evaluation:
                 )
             case Function.LEAKY_RELU | Function.PRELU:
                 slope: Ints = np.array([numbers.slope], np.int64)
-                if operation.name in self.quantization.scales:
+                scaled_by = self.quantization.scales
+                if operation.name in scaled_by and operation.kind is not OpKind.SCALE:
                     slope = self.quantization.scales[operation.name]
                 product = wrapped(value * slope, numbers.accumulator_bits)
                 scaled = product >> numbers.slope_shift

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raptor_cp.graph.axes import box_ranges
-from raptor_cp.graph.projection import needed_boxes
+from raptor_cp.graph.projection import needed_boxes, needed_by_input
 from raptor_cp.network.attributes import (
     Activation,
     ConcatAttributes,
     ElementwiseAttributes,
+    GatherAttributes,
     LrnAttributes,
     MatMulAttributes,
     OpKind,
@@ -335,8 +336,11 @@ def _concat(machine: Machine, builder: ProfileBuilder, work: SliceWork) -> None:
     if not isinstance(attributes, ConcatAttributes):
         return
     _, columns, channels = work.output.shape
-    for index in range(len(work.input_shapes)):
-        for box in _needed(work, index):
+    needs = needed_by_input(
+        work.operation, work.output, work.input_shapes, work.output_shape
+    )
+    for boxes in needs:
+        for box in boxes:
             own_rows, own_columns, own_channels = box.shape
             if own_channels < channels:
                 builder.copy(own_rows * own_columns, own_channels * _bytes(work))
@@ -406,11 +410,19 @@ def _move(machine: Machine, builder: ProfileBuilder, work: SliceWork) -> None:
     rows, columns, channels = work.output.shape
     source = _extent(work.input_shapes[0])
     if work.operation.kind is not OpKind.VIEW:
-        if channels < source.channels:
+        if channels < source.channels or chooses_channels(work):
             builder.copy(work.output.elements, _bytes(work))
         else:
             builder.copy(rows * columns, channels * _bytes(work))
     _function(machine, builder, work, None)
+
+
+def chooses_channels(work: SliceWork) -> bool:
+    """True for a gather of channels: they come in another order, even if all do."""
+    attributes, rank = work.operation.attributes, len(work.input_shapes[0])
+    if not isinstance(attributes, GatherAttributes):
+        return False
+    return 1 <= attributes.axis <= rank - 3 if rank > 3 else attributes.axis == rank - 1
 
 
 def _pad(machine: Machine, builder: ProfileBuilder, work: SliceWork) -> None:
