@@ -16,7 +16,7 @@ from raptor_cp.graph.axes import (
     reshaped_ranges,
     split_range,
 )
-from raptor_cp.graph.projection import needed_boxes
+from raptor_cp.graph.projection import needed_boxes, needed_by_input
 from raptor_cp.graph.work import Box
 from raptor_cp.network.attributes import (
     Attributes,
@@ -365,3 +365,15 @@ def test_reshapes_cover(shape: Shape, source: Shape, data: st.DataObject) -> Non
 def test_boxes_and_ranges_are_inverse(shape: Shape) -> None:
     box = Box.whole(Tensor("x", shape).extent)
     assert ranges_box(box_ranges(box, shape), shape) == box
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_needs_of_all_inputs_are_those_of_each(axis: int) -> None:
+    shapes = [(1, *(5 + n if a == axis else 6 for a in (1, 2, 3))) for n in range(4)]
+    whole = tuple(sum(s[a] for s in shapes) if a == axis else 6 for a in (1, 2, 3))
+    concat = _operation(OpKind.CONCAT, ConcatAttributes(axis), 4)
+    box = Box(1, whole[1] - 2, 0, whole[2] - 1, 2, whole[0])
+    found = list(needed_by_input(concat, box, shapes, (1, *whole)))
+    assert found == [
+        needed_boxes(concat, index, box, shapes, (1, *whole)) for index in range(4)
+    ]

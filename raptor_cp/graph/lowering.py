@@ -28,7 +28,7 @@ from raptor_cp.graph.planning import (
     slices_of,
 )
 from raptor_cp.graph.planning import LoweringOptions as LoweringOptions
-from raptor_cp.graph.projection import needed_boxes
+from raptor_cp.graph.projection import needed_by_input
 from raptor_cp.graph.splitting import CapacityConflict, OperationSplit, SplitReport
 from raptor_cp.graph.views import is_runtime_free, root_box, root_of
 from raptor_cp.graph.widths import stored_bytes
@@ -239,15 +239,10 @@ class _Lowerer:
         if plan.grid is not None and work.role is TaskRole.PARTIAL:
             rows = plan.grid.matrix_rows(work.row_tiles)
         seen: set[tuple[str, Box]] = set()
-        for index, name in enumerate(operation.inputs):
-            boxes = needed_boxes(
-                operation,
-                index,
-                work.output,
-                work.input_shapes,
-                work.output_shape,
-                rows,
-            )
+        needs = needed_by_input(
+            operation, work.output, work.input_shapes, work.output_shape, rows
+        )
+        for name, boxes in zip(operation.inputs, needs, strict=True):
             for needed in boxes:
                 root, box = root_box(self.network, name, needed, operation.kind)
                 if (root, box) in seen:

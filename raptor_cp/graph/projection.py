@@ -48,7 +48,7 @@ from raptor_cp.network.shapes import matrix_shapes
 from raptor_cp.units import ceil_div
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from raptor_cp.network.attributes import Shape
     from raptor_cp.network.operations import Operation
@@ -110,6 +110,43 @@ channel_start=0, channel_stop=2),)
     return (ranges_box(ranges, shape),)
 
 
+def needed_by_input(
+    operation: Operation,
+    output: Box,
+    shapes: Sequence[Shape],
+    output_shape: Shape,
+    matrix_rows: Range | None = None,
+) -> Iterator[tuple[Box, ...]]:
+    """:func:`needed_boxes` of every input, in order.
+
+    ``O(A D)`` for A concatenated inputs of rank D: one after the other, the offset of
+    each is that of the input before plus its size.
+    """
+    attributes = operation.attributes
+    if not isinstance(attributes, ConcatAttributes):
+        for index in range(len(shapes)):
+            yield needed_boxes(
+                operation, index, output, shapes, output_shape, matrix_rows
+            )
+        return
+    wanted = box_ranges(output, output_shape)
+    before = 0
+    for shape in shapes:
+        ranges = _concatenated(attributes, wanted, shape, before)
+        before += shape[attributes.axis]
+        empty = any(start >= stop for start, stop in ranges)
+        yield () if empty else (ranges_box(ranges, shape),)
+
+
+def _concatenated(
+    concat: ConcatAttributes, wanted: Ranges, shape: Shape, before: int
+) -> Ranges:
+    """Ranges of an input of which ``before`` places stand in front."""
+    start, stop = wanted[concat.axis]
+    part = (max(start - before, 0), min(stop - before, shape[concat.axis]))
+    return _put(wanted, concat.axis, part)
+
+
 def _needed_ranges(
     operation: Operation,
     index: int,
@@ -137,9 +174,7 @@ def _needed_ranges(
             return _widened(wanted, shape, 1, half, half)
         case ConcatAttributes() as concat:
             before = sum(s[concat.axis] for s in shapes[:index])
-            start, stop = wanted[concat.axis]
-            part = (max(start - before, 0), min(stop - before, shape[concat.axis]))
-            return _put(wanted, concat.axis, part)
+            return _concatenated(concat, wanted, shape, before)
         case SliceAttributes() as cut:
             return sliced_ranges(cut, wanted)
         case TransposeAttributes() as transpose:
