@@ -139,6 +139,20 @@ def _in_expected_order(
     return [(alternatives[n], plans[n] if expected[n] <= near else None) for n in order]
 
 
+#: Orders of the transfers in latency mode, where everything is sent directly.
+COMPLETION_FORMS = tuple(
+    PlanForm(Policy.DOUBLE_BUFFER, CrossStage.DIRECT, order)
+    for order in (OrderRule.BLOCKING, OrderRule.OVERLAPPING)
+)
+
+
+def completion_form(completion: RealizedCompletion | None) -> PlanForm:
+    """The form in which a schedule of latency mode is realized for good."""
+    if completion is None or not completion.form:
+        return COMPLETION_FORMS[0]
+    return PlanForm.named(completion.form)
+
+
 def realized_completion(
     schedule: Schedule, target: CompletionEstimator, phases: Phases
 ) -> RealizedCompletion:
@@ -154,8 +168,7 @@ def realized_completion(
         first one when none has a completion.
     """
     found: list[RealizedCompletion] = []
-    for order in (OrderRule.BLOCKING, OrderRule.OVERLAPPING):
-        form = PlanForm(Policy.DOUBLE_BUFFER, CrossStage.DIRECT, order)
+    for form in COMPLETION_FORMS:
         with phases.timed("realization"):
             plan = form.realize(schedule)
         with phases.timed("queue completion"):

@@ -12,6 +12,7 @@ from raptor_cp.verdict import Unavailable, Verdict
 if TYPE_CHECKING:
     from raptor_cp.graph.splitting import SplitReport
     from raptor_cp.infeasibility import Infeasibility
+    from raptor_cp.latency.list_scheduling import LatencyOutcome
     from raptor_cp.models.certificate import Certificate
     from raptor_cp.models.latency_bound import LatencyCertificate
     from raptor_cp.periodic.analysis import PeriodicAnalysis
@@ -62,6 +63,7 @@ class ScheduleResult:
         attempts: backend attempts in order: candidate, outcome, reasons.
         completion: one inference on the queues (latency mode); None when the queues
             were not asked.
+        listed: what the list scheduler found first (latency mode).
         interrupted: the run was asked to end early; what it holds is the best so far.
     """
 
@@ -86,6 +88,7 @@ class ScheduleResult:
     program: BackendResult | None = None
     attempts: tuple[dict[str, object], ...] = ()
     completion: RealizedCompletion | None = None
+    listed: LatencyOutcome | None = None
     interrupted: bool = False
 
     @property
@@ -156,6 +159,14 @@ class ScheduleResult:
             key=lambda c: (c.schedule.summary.static_interval_ns, c.index),
         )
         return None if choice.cost is None else choice.cost.larger_ns
+
+    def budgets(self) -> dict[str, dict[str, int]] | None:
+        """Used and limit of every counted budget; None without a search."""
+        if self.search is not None:
+            return self.search.budget.to_dict()
+        from raptor_cp.latency.list_scheduling import recovery_budgets
+
+        return None if self.listed is None else recovery_budgets(self.listed.counts)
 
     def expectations(self) -> tuple[Expectation, ...]:
         """Every ``expect`` of the scenario against what was found."""
@@ -235,7 +246,8 @@ class ScheduleResult:
             "selection": None if self.selection is None else self.selection.reason,
             "interrupted": self.interrupted,
             "termination": self.termination,
-            "budgets": None if self.search is None else self.search.budget.to_dict(),
+            "budgets": self.budgets(),
+            "list_schedule": None if self.listed is None else self.listed.to_dict(),
             "components": {}
             if self.schedule is None
             else {

@@ -40,10 +40,11 @@ def write_run(result: ScheduleResult, folder: Path) -> None:
             write_json(fresh / "schedule.json", result.schedule_document())
         reports = fresh / "reports"
         reports.mkdir()
-        if result.plan is not None and result.periodic is not None:
+        if result.plan is not None:
             write_json(
                 reports / "execution_plan.json", execution_plan_document(result.plan)
             )
+        if result.plan is not None and result.periodic is not None:
             write_json(
                 reports / "pipeline_periodic.json",
                 periodic_document(result.plan, result.periodic),

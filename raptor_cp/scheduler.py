@@ -83,8 +83,8 @@ def schedule(
     Args:
         loaded: from :func:`raptor_cp.scenario.load`.
         observer: progress hooks.
-        program: emit a program for the selected schedule where the target can
-            (pipeline mode); ``result.program.write(folder)`` writes it.
+        program: emit a program for the selected schedule where the target can;
+            ``result.program.write(folder)`` writes it.
         stop: when it is requested the run ends with the best schedule so far and
             ``result.interrupted``; see :mod:`raptor_cp.interruption`.
 
@@ -139,7 +139,9 @@ def _run(
         )
     stop.check("lowering")
     if loaded.scenario.mode == "latency":
-        return run_latency(loaded, target, prepared, watch, phases, stop)
+        return run_latency(
+            loaded, target, prepared, watch, phases, stop, program=program
+        )
     return _PipelineRun(loaded, target, prepared, watch, phases, program, stop).run()
 
 

@@ -34,6 +34,8 @@ from raptor_cp.errors import InternalError
 from raptor_cp.latency.costs import LatencyCosts
 from raptor_cp.latency.insertion import Insertion, insert_in_order
 from raptor_cp.pipeline.packing import (
+    CHECK_LIMIT,
+    DEVIATION_LIMIT,
     Packed,
     PackingCounts,
     PackingExhausted,
@@ -95,6 +97,16 @@ class ListSchedule:
         """FEASIBLE."""
         return Verdict.FEASIBLE
 
+    def to_dict(self) -> dict[str, object]:
+        """What the list scheduler did, for reports."""
+        return {
+            "method": self.method,
+            "verdict": self.verdict,
+            "makespan_ns": self.makespan_ns,
+            "reservation": self.reservation,
+            "packing": self.packing,
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class LatencyFailure:
@@ -113,8 +125,24 @@ class LatencyFailure:
     counts: PackingCounts
     least_cores: int | None
 
+    def to_dict(self) -> dict[str, object]:
+        """Where the list scheduler ended, for reports."""
+        return {
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "least_cores": self.least_cores,
+        }
+
 
 LatencyOutcome = ListSchedule | LatencyFailure
+
+
+def recovery_budgets(counts: PackingCounts) -> dict[str, dict[str, int]]:
+    """Used and limit of the shared constructor's retries, for reports."""
+    return {
+        "packing_deviations": {"used": counts.deviations, "limit": DEVIATION_LIMIT},
+        "core_candidate_checks": {"used": counts.recovery_checks, "limit": CHECK_LIMIT},
+    }
 
 
 class LatencyScheduler(Protocol):
