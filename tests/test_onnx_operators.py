@@ -990,3 +990,34 @@ def test_nearest_resize_on_every_grid(
                 found = found[:, :, rows][:, :, :, columns]
         assert found.shape == shape
     assert same_elements(found, np.asarray(expected[0]))
+
+
+def test_nothing_is_folded_into_what_others_read_under_another_name(
+    tmp_path: Path,
+) -> None:
+    """A slice of everything gives a value a second name; a skip reads the first."""
+    case = Case(
+        "second_name",
+        [
+            node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+            node("Slice", ["a", "zero", "eight", "one"], ["s"]),
+            node("BatchNormalization", ["s", "g", "h", "m", "v"], ["n"]),
+            node("Relu", ["n"], ["r"]),
+            node("Add", ["r", "a"], ["y"]),
+        ],
+        MAP,
+        {
+            **W,
+            "zero": ints(0),
+            "eight": ints(8),
+            "one": ints(1),
+            "g": weights(8, seed=1),
+            "h": weights(8, seed=2),
+            "m": weights(8, seed=3),
+            "v": np.abs(weights(8, seed=4)),
+        },
+        ("conv", "scale", "add"),
+        8 * 36 * 30,
+        6,
+    )
+    check(case, tmp_path)

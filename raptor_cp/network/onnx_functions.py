@@ -119,6 +119,5 @@ KNOWN_FUNCTIONS: tuple[tuple[Activation, Callable[[Array], Array]], ...] = (
     (Activation(Function.SIGMOID), _sigmoid),
     (Activation(Function.SOFTPLUS), _softplus),
     (Activation(Function.TANH), np.tanh),
-    (Activation(Function.SQUARE), np.square),
     (Activation(Function.ABS), np.abs),
 )

@@ -182,22 +182,17 @@ def power(t: Translator, node: Node) -> Held:
     info = t.graph.constant(node.given(1))
     exponent = info.scalar if info is not None else None
     held = t.value(node)
-    simple_powers = {
-        2.0: Function.SQUARE,
-        0.5: Function.SQRT,
-        -1.0: Function.RECIPROCAL,
-    }
+    simple_powers = {0.5: Function.SQRT, -1.0: Function.RECIPROCAL}
     if exponent == 1.0:
         return held
+    if exponent == 2.0:
+        x = t.net.mul(held.tensor, held.tensor, name=t.unique(node.name))
+        return Held(x, held.shape)
     if exponent in simple_powers:
         return activate(t, node, held, Activation(simple_powers[exponent]))
     if exponent == 3.0:
-        square = t.net.activate(
-            held.tensor,
-            Activation(Function.SQUARE),
-            fold=False,
-            name=t.unique(f"{node.name}.square"),
-        )
+        label = t.unique(f"{node.name}.square")
+        square = t.net.mul(held.tensor, held.tensor, name=label)
         return Held(
             t.net.mul(square, held.tensor, name=t.unique(node.name)), held.shape
         )

@@ -151,6 +151,8 @@ class Translator:
         self.origins: dict[str, Node] = {}
         self.constant_names: dict[str, str] = {}
         self._constants: dict[str, Tensor] = {}
+        #: Values that are the same tensor, by its name.
+        self._names: dict[str, dict[str, None]] = {}
         self._defaulted: set[str] = set()
         self._unknown: set[str] = set()
 
@@ -221,8 +223,16 @@ class Translator:
         return shape
 
     def single_use(self, name: str) -> bool:
-        """True if one node reads ``name`` and it is no output."""
-        return self.uses[name] == 1
+        """True if nothing else reads the tensor behind ``name``, now or later.
+
+        Nodes from which nothing comes give a tensor a second name.
+        """
+        held = self.held.get(name)
+        names = self._names.get(held.tensor.name, {}) if held is not None else {}
+        if name not in names:
+            return self.uses[name] == 1
+        # Each further name was made by a node that read one of the others.
+        return sum(self.uses[n] for n in names) - (len(names) - 1) == 1
 
     def plain(self, held: Held, name: str) -> Tensor:
         """The value as a tensor of its own shape: a view if it is held otherwise."""
@@ -296,6 +306,7 @@ class Translator:
             self.net.activation_bits = self._width(name, self.info(name))
             self.net.location = f"{self.where}, input {name!r}"
             self.held[name] = Held(self.net.input(own_shape, name), shape)
+            self._names[name] = {name: None}
 
     def _visit(self, node: Node) -> None:
         self.net.location = f"{self.where}, {node.where}"
@@ -339,6 +350,7 @@ class Translator:
                     expected=f"{expected}, as the onnx library infers",
                 )
             self.held[name] = held
+            self._names.setdefault(held.tensor.name, {})[name] = None
             self.net.absorb(held.tensor, node.merged)
         for name in node.outputs[1:]:
             if name and name in self.uses and name not in results:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 #: Operators that fold into what stands in front of them.
 _LINEAR = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
-#: Operators that may have become no operation, and change no element.
-_RENAMING = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,7 @@ class _Reader:
         self.path, self.t, self.network = path, translator, network
         self.constants = ConstantReader(path)
         self.result = ModelValues()
+        self._makers = {id(node) for node in translator.origins.values()}
         self.readers: dict[str, list[Node]] = {}
         for node in translator.graph.nodes:
             for name in dict.fromkeys(node.inputs):
@@ -224,24 +223,25 @@ class _Reader:
             factor, shift = self._applied(node, factor, shift)
         while len(self.readers.get(current, ())) == 1:
             follower = end = self.readers[current][0]
-            if follower.operator in _RENAMING and not self._made(follower):
-                wanted = self.t.graph.shape(follower.output)
-                factor, shift = factor.reshape(wanted), shift.reshape(wanted)
-            elif follower.operator in _LINEAR and self._constant_but_one(follower):
-                if not absorbed & {follower.name, follower.output}:
-                    if self._made(follower):
-                        break
-                    current = follower.output
-                    continue  # a neutral number: nothing was folded
+            if absorbed & {follower.name, follower.output}:
+                if follower.operator not in _LINEAR:
+                    break  # a function
+                if not self._constant_but_one(follower):
+                    break
                 factor, shift = self._applied(follower, factor, shift)
-            else:
+            elif self._made(follower):
                 break
+            else:  # nothing came of it: a neutral number, another shape of the same
+                wanted = self.t.graph.shape(follower.output)
+                if prod(wanted) != factor.size:
+                    break
+                factor, shift = factor.reshape(wanted), shift.reshape(wanted)
             current = follower.output
         return _vector(factor, shape, axis), _vector(shift, shape, axis), end
 
     def _made(self, node: Node) -> bool:
         """True if an operation of its own came of ``node``."""
-        return any(origin is node for origin in self.t.origins.values())
+        return id(node) in self._makers
 
     def _constant_but_one(self, node: Node) -> bool:
         return sum(self.t.graph.computed(name) for name in node.inputs if name) == 1
