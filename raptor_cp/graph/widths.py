@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from raptor_cp.network.attributes import (
+    Function,
     LayerNormAttributes,
     MatMulAttributes,
     OpKind,
@@ -74,7 +75,15 @@ def accumulator_bits(
         products, terms = input_bits, 2
     else:
         products, terms = 2 * input_bits, 1
+    if _has_slope(operation):
+        # The element times its slope is as wide as any product.
+        products = max(products, 2 * input_bits)
     return _whole_bytes(products + (terms - 1).bit_length() + 2)
+
+
+def _has_slope(operation: Operation) -> bool:
+    fused = operation.activation
+    return fused is not None and fused.function in (Function.LEAKY_RELU, Function.PRELU)
 
 
 def _whole_bytes(bits: int) -> int:
