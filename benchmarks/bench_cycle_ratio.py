@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 CORES = 168
 
 
-def pipeline_graph(edges: int, seed: int = 0) -> EventGraph:
+def pipeline_graph(edges: int, seed: int = 0, cores: int = CORES) -> EventGraph:
     """One serial chain a core, random messages forwards, one wrap edge a core."""
     rng = np.random.default_rng(seed)
-    length = max(2, edges // (2 * CORES))
-    events = CORES * length
-    chain = np.arange(events).reshape(CORES, length)
+    length = max(2, edges // (2 * cores))
+    events = cores * length
+    chain = np.arange(events).reshape(cores, length)
     serial_src, serial_dst = chain[:, :-1].ravel(), chain[:, 1:].ravel()
-    messages = edges - serial_src.size - CORES
+    messages = edges - serial_src.size - cores
     # A message never goes backwards in the common linear order of the generation:
     # ``at`` positions rise, whatever the cores are.
     at = rng.integers(0, length - 1, messages)
     later = np.minimum(at + 1 + rng.integers(0, 50, messages), length - 1)
-    source = chain[rng.integers(0, CORES, messages), at]
-    target = chain[rng.integers(0, CORES, messages), later]
+    source = chain[rng.integers(0, cores, messages), at]
+    target = chain[rng.integers(0, cores, messages), later]
     return EventGraph.from_arrays(
-        core=np.repeat(np.arange(CORES), length),
+        core=np.repeat(np.arange(cores), length),
         kind=np.zeros(events, np.int64),
         kind_labels=("step",),
         edge_src=np.concatenate([serial_src, source, chain[:, -1]]),
         edge_dst=np.concatenate([serial_dst, target, chain[:, 0]]),
         edge_delay_ns=rng.integers(1, 5000, edges),
-        edge_distance=np.repeat([0, 1], [edges - CORES, CORES]),
+        edge_distance=np.repeat([0, 1], [edges - cores, cores]),
     )
 
 
