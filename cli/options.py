@@ -46,6 +46,14 @@ AcceptInitial = Annotated[
         help="Keep the initialized schedule when candidates cannot be compared.",
     ),
 ]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        help="Latency mode: peft, heft or cp-sat.",
+        show_default=False,
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Machine output on standard output.")
 ]
@@ -61,6 +69,7 @@ def overrides(
     no_solver: bool = False,
     workers: int | None = None,
     accept_initial: bool = False,
+    method: str | None = None,
 ) -> tuple[str, ...]:
     """All overrides in order; the short options come last and so win."""
     texts = list(given or ())
@@ -70,4 +79,6 @@ def overrides(
         texts.append("search.accept_initial=true")
     if workers is not None:
         texts.append(f"solver.workers={workers}")
+    if method is not None:
+        texts.append(f"latency.method={method}")
     return tuple(texts)

@@ -9,6 +9,7 @@ import typer
 from raptor_cp.cli.options import (
     AcceptInitial,
     Json,
+    Method,
     NoProgram,
     NoSolver,
     OutFolder,
@@ -31,6 +32,7 @@ def schedule(
     no_program: NoProgram = False,
     workers: Workers = None,
     accept_initial: AcceptInitial = False,
+    method: Method = None,
     json: Json = False,
     quiet: Quiet = False,
     timing: Timing = False,
@@ -43,6 +45,7 @@ def schedule(
     with interruptible() as stop:
         from raptor_cp.cli.progress import SearchProgress
         from raptor_cp.cli.summary import print_summary
+        from raptor_cp.errors import MalformedInput
         from raptor_cp.interruption import Interrupted
         from raptor_cp.run_folder import check_replaceable
         from raptor_cp.run_output import write_run
@@ -50,9 +53,21 @@ def schedule(
         from raptor_cp.scheduler import schedule as run
 
         given = overrides(
-            set_, no_solver=no_solver, workers=workers, accept_initial=accept_initial
+            set_,
+            no_solver=no_solver,
+            workers=workers,
+            accept_initial=accept_initial,
+            method=method,
         )
         loaded = load_or_builtin(scenario, given)
+        if method is not None and loaded.scenario.mode != "latency":
+            raise MalformedInput(
+                "a method is chosen in latency mode only",
+                where="--method",
+                value=method,
+                expected="a scenario with mode: latency",
+                hint="--set mode=latency schedules one inference",
+            )
         folder = out or Path("runs") / loaded.scenario.name
         check_replaceable(folder)
         screen = console(quiet=quiet)

@@ -252,6 +252,10 @@ class _LatencyRun:
                     }
                 )
                 if program.outcome == "rejected":
+                    self.notes.append(
+                        f"schedule of {chosen.schedule.summary.completion_ns:,} ns: "
+                        f"rejected by the backend: {'; '.join(reasons)}"
+                    )
                     continue
             completion = chosen.completion
             if completion is not None and completion.reason:

@@ -160,14 +160,6 @@ class ScheduleResult:
         )
         return None if choice.cost is None else choice.cost.larger_ns
 
-    def budgets(self) -> dict[str, dict[str, int]] | None:
-        """Used and limit of every counted budget; None without a search."""
-        if self.search is not None:
-            return self.search.budget.to_dict()
-        from raptor_cp.latency.list_scheduling import recovery_budgets
-
-        return None if self.listed is None else recovery_budgets(self.listed.counts)
-
     def expectations(self) -> tuple[Expectation, ...]:
         """Every ``expect`` of the scenario against what was found."""
         expect = self.loaded.scenario.expect
@@ -246,7 +238,7 @@ class ScheduleResult:
             "selection": None if self.selection is None else self.selection.reason,
             "interrupted": self.interrupted,
             "termination": self.termination,
-            "budgets": self.budgets(),
+            "budgets": None if self.search is None else self.search.budget.to_dict(),
             "list_schedule": None if self.listed is None else self.listed.to_dict(),
             "components": {}
             if self.schedule is None

@@ -102,9 +102,11 @@ class ListSchedule:
         return {
             "method": self.method,
             "verdict": self.verdict,
+            "reason": None,
             "makespan_ns": self.makespan_ns,
             "reservation": self.reservation,
             "packing": self.packing,
+            "budgets": _recovery_budgets(self.counts),
         }
 
 
@@ -113,6 +115,7 @@ class LatencyFailure:
     """No placement was found.
 
     Attributes:
+        method: name of the list scheduler.
         verdict: UNKNOWN: the bounded search is exhausted; INFEASIBLE: proved by
             ``least_cores``.
         reason: one sentence.
@@ -120,6 +123,7 @@ class LatencyFailure:
         least_cores: lower bound on the cores; None when one task exceeds a core.
     """
 
+    method: str
     verdict: Verdict
     reason: str
     counts: PackingCounts
@@ -128,16 +132,20 @@ class LatencyFailure:
     def to_dict(self) -> dict[str, object]:
         """Where the list scheduler ended, for reports."""
         return {
+            "method": self.method,
             "verdict": self.verdict,
             "reason": self.reason,
-            "least_cores": self.least_cores,
+            "makespan_ns": None,
+            "reservation": None,
+            "packing": None,
+            "budgets": _recovery_budgets(self.counts),
         }
 
 
 LatencyOutcome = ListSchedule | LatencyFailure
 
 
-def recovery_budgets(counts: PackingCounts) -> dict[str, dict[str, int]]:
+def _recovery_budgets(counts: PackingCounts) -> dict[str, dict[str, int]]:
     """Used and limit of the shared constructor's retries, for reports."""
     return {
         "packing_deviations": {"used": counts.deviations, "limit": DEVIATION_LIMIT},
@@ -281,6 +289,7 @@ class ListScheduler:
             case PackingExhausted():
                 counts = outcome.counts
                 return LatencyFailure(
+                    self.name,
                     Verdict.UNKNOWN,
                     f"the weights found no place on {cores} cores of {capacity} "
                     f"weight slots: {counts.deviations} deviations and "
@@ -292,6 +301,7 @@ class ListScheduler:
                 least = outcome.bound.cores
                 alone = least >= IMPOSSIBLE
                 return LatencyFailure(
+                    self.name,
                     Verdict.INFEASIBLE,
                     f"a task needs more than the {capacity} weight slots of a core"
                     if alone

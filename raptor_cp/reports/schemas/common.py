@@ -58,7 +58,8 @@ CERTIFICATE = either(
 )
 
 
-def _count(meaning: str) -> Schema:
+def count(meaning: str) -> Schema:
+    """Used and limit of a counted budget."""
     return record(
         meaning,
         {
@@ -71,15 +72,15 @@ def _count(meaning: str) -> Schema:
 BUDGETS = record(
     "Counted budgets of the search; none can be exceeded",
     {
-        "queue_evaluations": _count("Complete queue costs"),
-        "packings": _count("Constructive allocations and physical packings"),
-        "beam": _count("Schedules kept"),
-        "placements_per_round": _count("New placements of a round"),
-        "shortlist": _count("Proposals of a round that the proxy kept"),
-        "spare_units": _count("Units of spare cores in the initial partition"),
-        "packing_deviations": _count("Single-choice deviations of one recovery"),
-        "core_candidate_checks": _count("Core-candidate checks of one recovery"),
-        "rounds": _count("Rounds"),
+        "queue_evaluations": count("Complete queue costs"),
+        "packings": count("Constructive allocations and physical packings"),
+        "beam": count("Schedules kept"),
+        "placements_per_round": count("New placements of a round"),
+        "shortlist": count("Proposals of a round that the proxy kept"),
+        "spare_units": count("Units of spare cores in the initial partition"),
+        "packing_deviations": count("Single-choice deviations of one recovery"),
+        "core_candidate_checks": count("Core-candidate checks of one recovery"),
+        "rounds": count("Rounds"),
     },
 )
 

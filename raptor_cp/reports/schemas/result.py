@@ -9,6 +9,7 @@ from raptor_cp.reports.schemas.common import (
     PHASE_COUNTS,
     PHASES,
     VERDICT,
+    count,
 )
 from raptor_cp.reports.schemas.fields import (
     Schema,
@@ -40,6 +41,38 @@ _COMPLETION = record(
         "form": text("how the schedule was realized"),
         "failures": texts("faults of the plan"),
         "details": named("named counts and times", {"type": "integer"}),
+    },
+)
+
+_LIST_SCHEDULE = record(
+    "What the list scheduler found first (latency mode)",
+    {
+        "method": text("the list scheduler"),
+        "verdict": VERDICT,
+        "reason": or_null(text("why it found no placement")),
+        "makespan_ns": or_null(
+            integer("end of the last task as it was planned, ns"), "without a placement"
+        ),
+        "reservation": or_null(
+            choice(
+                "which step made the weights fit",
+                "arrival",
+                "largest-first",
+                "constructed",
+                "given",
+            ),
+            "without a placement",
+        ),
+        "packing": or_null(
+            text("constructor of the reservation"), "unless it was constructed"
+        ),
+        "budgets": record(
+            "Retries of the shared constructor; no limit can be exceeded",
+            {
+                "packing_deviations": count("Single-choice deviations"),
+                "core_candidate_checks": count("Core-candidate checks"),
+            },
+        ),
     },
 )
 
@@ -116,6 +149,7 @@ RESULT: Schema = document(
         ),
         "termination": or_null(text("what ended the search")),
         "budgets": or_null(BUDGETS, "in latency mode"),
+        "list_schedule": or_null(_LIST_SCHEDULE, "in pipeline mode"),
         "components": named(
             "named parts of the execution times in total, ns", {"type": "integer"}
         ),
