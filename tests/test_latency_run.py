@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import raptor_cp
 from raptor_cp.errors import MalformedInput
 from raptor_cp.latency_run import run_latency
 from raptor_cp.phases import Phases
@@ -164,3 +166,88 @@ def test_the_packing_model_proves_what_the_search_cannot() -> None:
 def test_an_unknown_method() -> None:
     with pytest.raises(MalformedInput, match="no such latency method"):
         run(with_method(scenario("peft-paper"), "cpop"))
+
+
+def test_steps_and_limits_are_in_the_result() -> None:
+    roomy = run(tight(["a", "b"], {"a": 6, "b": 6}, 2)).to_dict()["list_schedule"]
+    assert roomy == {
+        "method": "peft",
+        "verdict": "FEASIBLE",
+        "reason": None,
+        "makespan_ns": 10,
+        "reservation": "arrival",
+        "packing": None,
+        "budgets": {
+            "packing_deviations": {"used": 0, "limit": 16},
+            "core_candidate_checks": {"used": 0, "limit": 65_536},
+        },
+    }
+    sets = ["abc", "cde", "eaf"]
+    slots = {"a": 3, "b": 4, "c": 3, "d": 4, "e": 3, "f": 3}
+    failed = run(tight(sets, slots, 2)).to_dict()["list_schedule"]
+    assert isinstance(failed, dict)
+    assert failed["verdict"] == "UNKNOWN"
+    assert "deviations" in failed["reason"]
+    for use in failed["budgets"].values():
+        assert 0 <= use["used"] <= use["limit"]
+    assert failed["budgets"]["core_candidate_checks"]["used"] > 0
+
+
+def test_slots_starts_ends_and_classes_are_in_the_result() -> None:
+    result = run(scenario("resnet18-arch-a", "mode=latency", "solver.enabled=false"))
+    document = result.schedule_document()
+    assert result.schedule is not None
+    graph, placement = result.schedule.problem.graph, result.schedule.placement
+    cores = document["cores"]
+    assert isinstance(cores, list)
+    assert [core["tasks"] for core in cores] == [list(o) for o in placement.order]
+    for core in cores:
+        held = core["tasks"]
+        assert core["stage"] is None
+        assert core["slots"] == list(range(len(held)))
+        assert core["starts_ns"] == [int(result.schedule.start_ns[t]) for t in held]
+        assert core["starts_ns"] == sorted(core["starts_ns"])
+        assert core["last_task"] == (held[-1] if held else None)
+    classes = document["equivalence_classes"]
+    assert isinstance(classes, list)
+    assert sorted(t for group in classes for t in group) == list(
+        range(graph.task_count)
+    )
+    assert len(classes) < graph.task_count  # lanes of one operation are alike
+    for group in classes:
+        assert len({int(graph.task_operation[t]) for t in group}) == 1
+
+
+def test_compare_has_every_method_with_bound_and_gap() -> None:
+    rows = {
+        row.method: row for row in raptor_cp.compare(str(SCENARIOS / "peft-paper.yaml"))
+    }
+    assert list(rows) == ["peft", "heft", "cp-sat"]
+    assert [row.latency_ns for row in rows.values()] == [122, 133, 113]
+    for row in rows.values():
+        assert row.bound_ns == 113
+        assert row.latency_ns is not None
+        assert row.gap == pytest.approx((row.latency_ns - 113) / 113)
+        assert row.interval_ns is None
+    assert rows["cp-sat"].verdict == "OPTIMAL"
+
+
+def test_a_method_by_the_command_line(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from raptor_cp.cli.app import app
+
+    paper, out = str(SCENARIOS / "peft-paper.yaml"), str(tmp_path / "run")
+    runner = CliRunner()
+    done = runner.invoke(
+        app, ["schedule", paper, "--method", "cp-sat", "--out", out, "--json"]
+    )
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert (document["verdict"], document["latency_ns"]) == ("OPTIMAL", 113)
+    pipeline = str(SCENARIOS / "tiny-residual.yaml")
+    refused = runner.invoke(
+        app, ["schedule", pipeline, "--method", "heft", "--out", out]
+    )
+    assert refused.exit_code == 2
+    assert "latency mode only" in refused.stderr
