@@ -29,7 +29,7 @@ from raptor_cp.targets.pim.artifact import (
     read_program,
 )
 from raptor_cp.targets.pim.codegen import Common, CoreCode, registers_left
-from raptor_cp.targets.pim.codegen_memory import plan_memory
+from raptor_cp.targets.pim.codegen_memory import ReadersApart, plan_memory
 from raptor_cp.targets.pim.codegen_operands import operand_maps
 from raptor_cp.targets.pim.costs import refusals
 from raptor_cp.targets.pim.emission import PERSISTENT
@@ -161,7 +161,7 @@ def build_program(
         return Refused(reasons)
     graph = plan.schedule.problem.graph
     memory = plan_memory(plan, network)
-    if isinstance(memory, MemoryExhausted):
+    if isinstance(memory, MemoryExhausted | ReadersApart):
         return Rejected(memory.reason, None)
     quantization = quantized(network, accumulators, seed=seed)
     numbers = {entry.name: entry for entry in quantization.operations}

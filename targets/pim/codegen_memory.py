@@ -14,6 +14,7 @@ from raptor_cp.graph.compute_graph import BaselineKind
 from raptor_cp.graph.work import Box, SliceWork
 from raptor_cp.realization.plan import Load, Store
 from raptor_cp.targets.pim.allocation import ADDRESS_LIMIT, MemoryExhausted
+from raptor_cp.targets.pim.input_banks import MAX_DISTANCE, input_distances
 from raptor_cp.targets.pim.lowering_common import width
 from raptor_cp.targets.pim.sidecar import Region
 
@@ -63,10 +64,29 @@ def power_of_two(count: int) -> int:
     return int(1 << (count - 1).bit_length())
 
 
+@dataclass(frozen=True, slots=True)
+class ReadersApart:
+    """No number of banks is enough for an input: nothing couples its readers."""
+
+    tensor: str
+
+    @property
+    def reason(self) -> str:
+        """One sentence."""
+        return (
+            f"the cores that read input {self.tensor!r} can be more than "
+            f"{MAX_DISTANCE} inferences apart"
+        )
+
+
 def plan_memory(
     plan: ExecutionPlan, network: Network
-) -> GlobalMemory | MemoryExhausted:
-    """Place everything that a plan loads or stores."""
+) -> GlobalMemory | MemoryExhausted | ReadersApart:
+    """Place everything that a plan loads or stores.
+
+    An input has one bank more than its readers can be rounds apart, so that a host
+    that holds one input in each bank loses none and has a round to replace it.
+    """
     graph = plan.schedule.problem.graph
     wanted: dict[tuple[str, str, int], _Wanted] = {}
     banks = dict(plan.banks)
@@ -93,10 +113,10 @@ def plan_memory(
                         _constant_bits(plan, item.baseline)
                     )
                     wanted[key] = found
-                if access.kind is BaselineKind.INPUT:
-                    # The reader's stage lags behind the first one.
-                    lag = power_of_two(text.stage + 2)
-                    found.banks = max(found.banks, lag)
+    for tensor, distance in input_distances(plan).items():
+        if distance is None:
+            return ReadersApart(tensor)
+        wanted["input", tensor, -1].banks = power_of_two(distance + 1)
     return _placed(list(wanted.values()))
 
 

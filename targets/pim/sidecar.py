@@ -63,7 +63,9 @@ SCHEMA = "raptor-cp/program-1"
 JSON_NAME = "program.json"
 ARRAYS_NAME = "weights.npz"
 HOST_CONTRACT = (
-    "input k is present before round k: in bank k mod banks of its region; "
+    "input k is present before round k: in bank k mod banks of its region; there it "
+    "replaces input k - banks, whose last load the program's signals place before any "
+    "core's first load of input k - 1; "
     "output k is taken before the same core's next store to that bank; resident "
     "constants and weights are present before round 0 and never written"
 )
