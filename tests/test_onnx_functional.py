@@ -364,7 +364,7 @@ CASES = [
         ],
         {"x": (6, 9)},
         {"w": steps(9, 5, most=1), "m": steps(6, 3, most=1), "c": steps(3, 1)},
-        refused="broadcast along channels",
+        refused="node_y.sum: an operand broadcast along channels",
     ),
     Case(
         "matmul_transposed_weight",
@@ -387,7 +387,7 @@ CASES = [
         ],
         {"x": (1, 5, 8)},
         {"q": steps(8, 4, most=1), "k": steps(8, 4, most=1, seed=3)},
-        refused="matmul",
+        refused="node_y: matmul",
     ),
     Case(
         "position_embedding",

@@ -13,6 +13,7 @@ pytest.importorskip("onnx")
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from raptor_cp.errors import MalformedInput
 from raptor_cp.graph.crossbars import MatrixArray, weight_demand
 from raptor_cp.network.attributes import GatherAttributes, ResizeAttributes
 from raptor_cp.network.onnx_import import OnnxOptions, import_onnx
@@ -1021,3 +1022,19 @@ def test_nothing_is_folded_into_what_others_read_under_another_name(
         6,
     )
     check(case, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "legal"),
+    [((4, 1, 1), True), ((1,), True), ((1, 5), False), ((4, 6, 5), False)],
+)
+def test_slopes_of_prelu_are_those_of_channels(
+    shape: tuple[int, ...], legal: bool, tmp_path: Path
+) -> None:
+    proto = model([node("PRelu", ["x", "s"], ["y"])], MAP, {"s": weights(*shape)})
+    path = saved(proto, tmp_path)
+    if legal:
+        assert import_onnx(path).operations[0].kind.value == "activation"
+        return
+    with pytest.raises(MalformedInput, match=r"PRelu 'node_y' \(its slopes vary"):
+        import_onnx(path)

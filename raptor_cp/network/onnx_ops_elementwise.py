@@ -89,6 +89,8 @@ def simple(t: Translator, node: Node) -> Held:
         raise Refusal("its slope is computed, not constant")
     function = Function.GELU if node.operator == "FastGelu" else _SIMPLE[node.operator]
     held = t.value(node)
+    if node.operator == "PRelu" and not _along_channels(t, held, node.given(1)):
+        raise Refusal("its slopes vary along another axis than the channels")
     if node.operator == "FastGelu" and node.given(1):
         held = _with_constant(t, node, OpKind.ADD, held, node.inputs[1], False)
         x = t.net.activate(
@@ -361,6 +363,20 @@ def _along(
         return None
     x = t.net.scale(held.tensor, own_axis, vectors=1, name=name)
     return Held(x, held.shape)
+
+
+def _along_channels(t: Translator, held: Held, name: str) -> bool:
+    """True for a constant number, or one number for each channel."""
+    if t.info(name).elements == 1:
+        return True
+    axis = _vector_axis(t.shape(name), held.shape)
+    if axis is None:
+        return False
+    try:
+        own_axis = held.axis(axis)
+    except Refusal:
+        return False
+    return _is_channel(held, own_axis)
 
 
 def _is_channel(held: Held, axis: int) -> bool:

@@ -74,7 +74,10 @@ class CoreCode(CoreStorage):
             try:
                 found += self._emit_step(number, step)
             except NotEmitted as why:
-                raise NotEmitted(f"core {self.core}, step {number}: {why}") from why
+                name = f"core {self.core}, step {number}"
+                if step.task >= 0:
+                    name = self.common.work(step.task).operation.name
+                raise NotEmitted(f"{name}: {why}") from why
         records = np.concatenate(found)
         if not native:
             records = _without_softmax(records)

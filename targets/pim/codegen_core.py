@@ -24,6 +24,7 @@ from raptor_cp.targets.pim.codegen_storage import (
 from raptor_cp.targets.pim.lowering_common import (
     ConstantVector,
     Needs,
+    NotEmitted,
     Operand,
     width,
 )
@@ -194,9 +195,7 @@ class CoreStorage:
         for number, step in enumerate(self.steps):
             if step.task >= 0:
                 self.inputs[step.task] = self._operands(number, step.task)
-                self.needs[step.task] = self.common.needs(
-                    step.task, self.inputs[step.task]
-                )
+                self.needs[step.task] = self._needs(step.task)
             elif isinstance(step.item, Send | Store):
                 self._read_own(number, step.item)
 
@@ -262,6 +261,13 @@ class CoreStorage:
             if tensor not in arrived:
                 for block in self.blocks.get(tensor, []):
                     block.first, block.last = 0, len(self.steps)
+
+    def _needs(self, task: int) -> Needs:
+        try:
+            return self.common.needs(task, self.inputs[task])
+        except NotEmitted as why:
+            name = self.common.work(task).operation.name
+            raise NotEmitted(f"{name}: {why}") from why
 
     def _operands(self, number: int, task: int) -> list[Operand]:
         common = self.common

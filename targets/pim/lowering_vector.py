@@ -16,6 +16,7 @@ from raptor_cp.network.attributes import (
     OpKind,
     PoolAttributes,
     ReduceAttributes,
+    ScaleAttributes,
 )
 from raptor_cp.network.operations import Tensor
 from raptor_cp.targets.pim.emission import Ref, Text
@@ -81,7 +82,10 @@ def vector_needs(
     wide, narrow = max(work.accumulator_bits, work.output_bits), work.input_bits
     if isinstance(attributes, ElementwiseAttributes):
         _elementwise_needs(needs, work, numbers, machine)
-    elif kind is OpKind.SCALE and scale is not None:
+    elif isinstance(attributes, ScaleAttributes) and scale is not None:
+        rank = len(work.output_shape)
+        if attributes.axis != (1 if rank == 4 else rank - 1) or rank > 4:
+            raise NotEmitted("factors along another axis than the channels")
         parts = batches(machine, work, 4)
         box = work.output
         own = scale[0][box.channel_start : box.channel_stop]
