@@ -775,3 +775,15 @@ def test_half_precision_is_16_bits(tmp_path: Path) -> None:
     network = import_onnx(saved(proto, tmp_path))
     assert {tensor.bits for tensor in network.tensors.values()} == {16}
     assert network.notes == ()
+
+
+def test_both_operands_of_a_product_are_one_slice(tmp_path: Path) -> None:
+    nodes = [
+        node("Slice", ["x", "five", "eight", "one"], ["s"]),
+        node("Transpose", ["s"], ["t"], perm=[1, 0]),
+        node("MatMul", ["s", "t"], ["y"]),
+    ]
+    limits: Constants = {"five": ints(5), "eight": ints(8), "one": ints(1)}
+    network = imported(nodes, {"x": (7, 8)}, limits, tmp_path)
+    kinds = [op.kind.value for op in network.operations if op.kind.value != "view"]
+    assert kinds == ["slice", "matmul"]

@@ -407,11 +407,11 @@ def _channels(t: Translator, node: Node, held: Held, index: int, flip: bool) -> 
     offset = node.integer(f"offset_{side}", 0)
     size = node.integer(f"width_{side}", width)
     name = f"{node.name}.{side}"
-    x = t.viewed(held.tensor, (1, length, width), name)
-    if (offset, size) == (0, width):
-        return x
     key = (node.inputs[index], offset, size)
     if key not in t.slices:
+        x = t.viewed(held.tensor, (1, length, width), name)
+        if (offset, size) == (0, width):
+            return x
         t.moves(held)
         t.slices[key] = t.net.slice(
             x, 2, offset, offset + size, name=t.unique(f"{name}.channels")
