@@ -222,7 +222,7 @@ def test_each_attempt_keeps_the_limits() -> None:
         limit = 16 * (graph.event_count + graph.edge_count)
         for order in TieOrder:
             found = analysed(graph, order, continuations=2)
-            assert len(found.attempts) <= 4
+            assert len(found.attempts) <= 6  # cold and paced, two continuations each
             for attempt in found.attempts:
                 assert 0 < attempt.processed_events <= limit
                 assert 0 < attempt.generations <= 64
@@ -273,3 +273,27 @@ def test_starts_are_reported() -> None:
         "cold",
         "paced",
     ]
+
+
+def test_paced_executions_go_on_too() -> None:
+    """A proof behind a continuation of the paced start replays like any other."""
+    found = 0
+    for seed in range(12):
+        graph = pipeline(PipelineShape(32, skips=30, service=30, spread=5), seed)
+        for order in TieOrder:
+            few, many = (analysed(graph, order, continuations=n) for n in (0, 8))
+            tried = [a for a in many.attempts if a.start is Start.PACED]
+            if many.start is not Start.PACED or len(tried) < 2:
+                continue
+            found += 1
+            assert few.start is not Start.PACED
+            (proof,) = many.proofs
+            small = contracted(graph, ordered(graph))
+            start = paced(small, ordered(small))
+            assert start is not None
+            begin, period = proof.transient_generations, proof.period_generations
+            times = executed(start, order, begin + period + 64 + 70).finish_ns
+            early = times[:, begin : begin + 64]
+            late = times[:, begin + period : begin + period + 64]
+            assert (late - early == proof.period_ns).all()
+    assert found > 0

@@ -8,7 +8,8 @@ Each attempt may use 64 generations of one event and ``16 (V + E)`` processed ev
 ``continued``
     The state in which the cold execution met its limits is a legal state like any
     other: it goes on from there, with the states seen so far.  What is proved is what
-    the cold execution does in the long run.  Once, unless the caller asks for more.
+    the cold execution does in the long run.  Once, unless the caller asks for more;
+    the paced execution below may go on as often.
 ``paced``
     The state in which everything waits for the critical cycle
     (:mod:`raptor_cp.periodic.paced_start`): the drift of faster parts is skipped.
@@ -233,8 +234,22 @@ class _Execution:
     def extend(self) -> None:
         """Another attempt from here."""
         self.run.extend()
-        self.history.start = Start.CONTINUED
+        if self.history.start is Start.COLD:
+            self.history.start = Start.CONTINUED
         self.attempt()
+
+    def extend_often(self, continuations: int) -> None:
+        """Further attempts as long as only the limits are in the way.
+
+        Without requests nothing can settle but by the drift that pacing skips.
+        """
+        if self.run.graph.request_count == 0:
+            return
+        for further in range(1, continuations + 1):
+            generations = (1 + further) * MAX_GENERATIONS
+            if not self.at_limit or time_range_fault(self.run.graph, generations):
+                break
+            self.extend()
 
     def check_window(self, interval: Fraction) -> None:
         """Give up a window that is more than one percent off."""
@@ -290,13 +305,7 @@ def _analyse_part(
         return fault
     cold = _Execution(graph, order, part.limit, Start.COLD)
     cold.attempt()
-    if graph.request_count > 0:
-        # Without requests nothing can settle but by the drift that pacing skips.
-        for further in range(1, continuations + 1):
-            generations = (1 + further) * MAX_GENERATIONS
-            if not cold.at_limit or time_range_fault(graph, generations):
-                break
-            cold.extend()
+    cold.extend_often(continuations)
     mean = cold.mean_interval_ns()
     proof, found = cold.proof, cold
     attempts = list(cold.attempts)
@@ -306,6 +315,7 @@ def _analyse_part(
         if start is not None:
             warm = _Execution(start, order, part.limit, Start.PACED)
             warm.attempt()
+            warm.extend_often(continuations)
             attempts += warm.attempts
             if warm.proof is not None and _same_regime(warm, cold, mean):
                 proof, found = warm.proof, warm

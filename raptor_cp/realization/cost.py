@@ -19,13 +19,19 @@ from raptor_cp.periodic.analysis import (
     analyse,
     analyse_order,
 )
+from raptor_cp.periodic.attempts import MAX_CONTINUATIONS
 from raptor_cp.periodic.cycle_ratio import CycleRatio, ratio_in_order
 from raptor_cp.periodic.dependency_order import (
     TokenFreeCycle,
     topological_order,
     within_generation_span_ns,
 )
-from raptor_cp.periodic.queue_engine import TieOrder, execute, time_range_fault
+from raptor_cp.periodic.queue_engine import (
+    TieOrder,
+    event_limit,
+    execute,
+    time_range_fault,
+)
 from raptor_cp.phases import Phases
 from raptor_cp.realization.checks import check
 from raptor_cp.target import ProcessorGuidance, RealizedCompletion, RealizedCost
@@ -34,6 +40,7 @@ from raptor_cp.verdict import Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from raptor_cp.periodic.event_graph import EventGraph
     from raptor_cp.realization.events import PlanEvents
     from raptor_cp.realization.plan import ExecutionPlan
 
@@ -128,14 +135,22 @@ def realized_completion(
     return RealizedCompletion(found[0], found[1], details=tuple(details))
 
 
-#: Continued attempts of one tie order, each within the limits of the analysis (64
-#: generations of an event, 16 (V + E) events) and with the states already seen.
+#: Continued attempts of one start, each within the limits of the analysis (64
+#: generations of an event, 16 (V + E) events) and with the states already seen: at
+#: least so many, and more where together they stay within so many processed events.
 CONTINUATIONS = 15
+CONTINUED_EVENTS = 2**22
+
+
+def continuations(graph: EventGraph) -> int:
+    """How often an unproved execution of a plan's events may go on."""
+    affordable = CONTINUED_EVENTS // max(event_limit(graph), 1)
+    return min(max(CONTINUATIONS, affordable), MAX_CONTINUATIONS)
 
 
 def plan_analysis(events: PlanEvents) -> PeriodicAnalysis:
     """Everything about one plan, for reports: queues as in :func:`realized_cost`."""
-    return analyse(events.graph, continuations=CONTINUATIONS)
+    return analyse(events.graph, continuations=continuations(events.graph))
 
 
 def _without_timing(reason: Unavailable) -> RealizedCost:
@@ -185,7 +200,7 @@ def _analysed(plan: ExecutionPlan, events: PlanEvents, phases: Phases) -> Realiz
     proved = True
     for tie in TieOrder:
         with phases.timed("queue execution"):
-            found = analyse_order(graph, tie, continuations=CONTINUATIONS)
+            found = analyse_order(graph, tie, continuations=continuations(graph))
         if isinstance(found, Unavailable):
             failures.append(f"{tie}: timing unavailable: {found.reason}")
             intervals.append(found)
