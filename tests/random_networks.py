@@ -54,6 +54,10 @@ class Case:
     resident: bool
 
 
+#: Seeds from here on have views, slices and gathers in any place too.
+MOVES = 100_000
+
+
 def random_network(seed: int, layers: int) -> Network:
     """A directed acyclic network of maps, with skips, ending in small outputs."""
     choose = random.Random(seed)
@@ -66,7 +70,8 @@ def random_network(seed: int, layers: int) -> Network:
     maps = [x]
     for _ in range(layers):
         x = maps[-1] if choose.random() < 0.7 else choose.choice(maps)
-        maps.append(_layer(builder, choose, x, maps))
+        make = _move if seed >= MOVES and choose.random() < 0.4 else _layer
+        maps.append(make(builder, choose, x, maps))
     unread = [t for t in maps if t.name not in builder._readers]
     heads = [_head(builder, choose, t) for t in unread[-3:]]
     return builder.finish(*dict.fromkeys([*unread[:-3], *heads]))
@@ -142,6 +147,43 @@ def _layer(
         bias=choose.random() < 0.6,
         activation=activation,
     )
+
+
+def _move(
+    builder: NetworkBuilder, choose: random.Random, x: Tensor, maps: list[Tensor]
+) -> Tensor:
+    """A layer that reads its operand in pieces, or in another order."""
+    _, channels, height, width = x.shape
+    kind = choose.choice(["flat", "flat", "crop", "skip", "gather", "shuffle", "turn"])
+    if kind == "flat":
+        flat = builder.flatten(x)
+        if choose.random() < 0.5:
+            flat = builder.activate(flat, RELU, fold=False)
+        if choose.random() < 0.5:
+            other = builder.binary(OpKind.MUL, flat, choose.choice([0.5, -1.0]))
+            flat = builder.add(other, flat)
+        # Back to a map, of another shape.
+        shapes = [(1, channels, height, width), (1, channels, width, height)]
+        shapes += [(1, height, channels, width), (1, width * channels, 1, height)]
+        x = builder.reshape(flat, choose.choice(shapes))
+    elif kind in ("crop", "skip"):
+        axis = choose.choice([1, 2, 3])
+        size = x.shape[axis]
+        if size > 2:
+            step = 2 if kind == "skip" else 1
+            start = choose.randrange(size - 1)
+            stop = choose.randint(start + 1, size)
+            x = builder.slice(x, axis, start, stop, step)
+    elif kind == "gather":
+        axis = choose.choice([1, 2, 3])
+        taken = tuple(choose.randrange(x.shape[axis]) for _ in range(3))
+        x = builder.gather(x, taken, axis=axis)
+    elif kind == "shuffle" and channels % 2 == 0:
+        x = builder.channel_shuffle(x, 2)
+    else:
+        orders = [(0, 2, 3, 1), (0, 3, 2, 1), (0, 3, 1, 2)]
+        x = builder.transpose(x, choose.choice(orders))
+    return _layer(builder, choose, x, [*maps, x])
 
 
 def _head(builder: NetworkBuilder, choose: random.Random, x: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.graph.widths import Accumulators
 from raptor_cp.realization.checks import check
-from raptor_cp.realization.plan import Policy
+from raptor_cp.realization.plan import CrossStage, Policy
 from raptor_cp.targets.pim.artifact import make_program
 from raptor_cp.targets.pim.backend import Built, build_program
 from raptor_cp.targets.pim.functional import (
@@ -22,7 +23,7 @@ from raptor_cp.targets.pim.functional import (
 )
 from raptor_cp.targets.pim.isa import Opcode
 from raptor_cp.targets.pim.sidecar import read_sidecar, write_sidecar
-from tests.random_networks import Case, random_case
+from tests.random_networks import MOVES, Case, random_case
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,8 +90,34 @@ def test_an_operand_is_read_where_it_is_still_kept() -> None:
     assert result.equal
 
 
+@pytest.mark.parametrize("first", range(MOVES, MOVES + 24, 6))
+def test_random_programs_of_views_and_slices(first: int) -> None:
+    for seed in range(first, first + 6):
+        result = verified(seed, strict_host=True)
+        if result is not None:
+            assert result.equal, (seed, result.difference, result.fault)
+
+
+def test_elements_between_the_rows_that_a_view_reads_are_not_gathered() -> None:
+    result = verified(100470)
+    assert result is not None
+    assert result.equal
+
+
+def test_random_programs_have_every_option() -> None:
+    cases = [found[0] for found in map(built, range(72)) if found is not None]
+    plans = [case.plan for case in cases]
+    assert {len(plan.schedule.placement.stages) for plan in plans} == set(range(1, 7))
+    assert {plan.policy for plan in plans} == set(Policy)
+    assert {plan.cross_stage for plan in plans} == set(CrossStage)
+    assert {case.accumulators for case in cases} == set(Accumulators)
+    assert {case.resident for case in cases} == {True, False}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1000, 2000, 50))
+@pytest.mark.parametrize(
+    "first", [*range(1000, 2000, 50), *range(MOVES + 400, MOVES + 900, 50)]
+)
 def test_many_random_programs_equal_their_networks(first: int) -> None:
     wrong = []
     for seed in range(first, first + 50):

@@ -37,7 +37,8 @@ class OperandMap:
             coordinates.
         shift: root coordinates of the operand's element (0, 0, 0), where all elements
             keep their place up to a shift; then ``places`` is None.
-        places: otherwise the place in the root of every element of ``needed``.
+        places: otherwise the place in the root of every element that is read.
+        numbers: which elements of ``needed`` those are, in its memory order.
         rowwise: the reader wants whole rows at one stride.
     """
 
@@ -46,6 +47,7 @@ class OperandMap:
     needed: Box
     shift: tuple[int, int, int] = (0, 0, 0)
     places: Coordinates | None = None
+    numbers: Ints | None = None
     rowwise: bool = True
 
     @property
@@ -132,11 +134,29 @@ def _operand_map(
             # A kernel row is one piece only where channels follow each other.
             rowwise |= root.extent.channels != network.tensors[name].extent.channels
         return OperandMap(root.name, boxes, hull, shift, rowwise=rowwise)
-    dense = bool((np.diff(place_of(at, root.extent)) == 1).all())
+    inside = _inside(hull, own, needed)
+    at = (at[0][inside], at[1][inside], at[2][inside])
+    numbers = np.flatnonzero(inside)
+    moved_by = place_of(at, root.extent) - numbers
+    dense = bool((moved_by == moved_by[0]).all())
     box = Box(*(int(end) for axis in at for end in (axis.min(), axis.max() + 1)))
     if dense:
         box = _range_of(box, root)
-    return OperandMap(root.name, (box,), hull, places=at, rowwise=dense)
+    return OperandMap(
+        root.name, (box,), hull, places=at, numbers=numbers, rowwise=dense
+    )
+
+
+def _inside(hull: Box, at: Coordinates, needed: tuple[Box, ...]) -> NDArray[np.bool_]:
+    """Which elements of the hull are really read: between boxes nobody brings any."""
+    found = np.full(at[0].size, needed == (hull,))
+    for box in needed if needed != (hull,) else ():
+        bounds = (box.bounds[0:2], box.bounds[2:4], box.bounds[4:6])
+        part = np.full(at[0].size, True)
+        for axis, (start, stop) in zip(at, bounds, strict=True):
+            part &= (start <= axis) & (axis < stop)
+        found |= part
+    return found
 
 
 def _views(network: Network, name: str) -> list[Operation]:

@@ -379,7 +379,8 @@ class View:
     def settle(self) -> None:
         """A single run needs no storage; its address follows its base's."""
         if self.runs == 1:
-            self.block.address = self.base.address + int(self.sources[0])
+            moved = int(self.sources[0]) - int(self.starts[0])
+            self.block.address = self.base.address + moved
 
     def text(self) -> Text:
         """Copies, one for each run."""
@@ -394,7 +395,7 @@ class View:
 
 def gathered(entry: OperandMap, base: Block, step: int) -> View:
     """The operand of one step, its elements taken from ``base``."""
-    if entry.places is None:
+    if entry.places is None or entry.numbers is None:
         raise InternalError(f"{entry.root}: a view without places")
     rows, columns, channels = entry.places
     box = base.box
@@ -403,8 +404,12 @@ def gathered(entry: OperandMap, base: Block, step: int) -> View:
         + (columns - box.column_start) * base.column_stride
         + (channels - box.channel_start) * base.element
     )
-    breaks = np.flatnonzero(np.diff(order) != base.element) + 1
-    first = np.concatenate([[0], breaks]).astype(np.int64)
-    sizes = np.diff(np.append(first, order.size)) * base.element
+    start = entry.numbers * base.element
     block = Block(entry.root, entry.needed, base.element, step, step)
-    return View(block, base, first * base.element, order[first], sizes)
+    if (order - start == order[0] - start[0]).all():
+        whole = np.array([block.size], np.int64)
+        return View(block, base, start[:1], order[:1], whole)
+    runs_on = (np.diff(order) == base.element) & (np.diff(entry.numbers) == 1)
+    first = np.concatenate([[0], np.flatnonzero(~runs_on) + 1]).astype(np.int64)
+    sizes = np.diff(np.append(first, order.size)) * base.element
+    return View(block, base, start[first], order[first], sizes)
