@@ -13,14 +13,17 @@ All times are ns, or units of several ns above the solver's safe range.
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
+from raptor_cp.latency.shared_copies import (
+    CopyPlan,
+    items_of_classes,
+    longest_first_makespan,
+)
 from raptor_cp.models.solving import (
     MAX_COEFFICIENT,
     MAX_OBJECTIVE,
@@ -31,40 +34,11 @@ from raptor_cp.models.solving import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from raptor_cp.pipeline.weights import IndexedResidentWeights
     from raptor_cp.schedules import Problem
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class CopyPlan:
-    """Copies of the maximal weight sets of a graph.
-
-    Attributes:
-        items: classes of :class:`IndexedResidentWeights`, ascending.
-        copies: cores that should hold each of them, at least 1.
-        load_ns: work of the tasks that each of them serves.
-    """
-
-    items: tuple[int, ...]
-    copies: tuple[int, ...]
-    load_ns: tuple[int, ...]
-
-
-def longest_first_makespan(lengths: Sequence[int], machines: int) -> int:
-    """Makespan of independent jobs, each to the machine that is free first.
-
-    >>> longest_first_makespan([3, 3, 2, 2, 2], 2)
-    7
-    """
-    free = [0] * machines
-    for length in sorted(lengths, reverse=True):
-        heapq.heapreplace(free, free[0] + length)
-    return max(free)
 
 
 def plan_copies(
@@ -90,7 +64,7 @@ def plan_copies(
     room = resources.cores * resources.slots_per_core
     if not items or room > MAX_COEFFICIENT:
         return None
-    seat = _seats(weights, items)
+    seat = items_of_classes(weights, items)
     lanes: dict[tuple[int, int], list[int]] = {}
     least: dict[int, int] = {}
     work = problem.costs.execution_ns.tolist()
@@ -201,19 +175,6 @@ def reservation(
             held[core, members] = True
             load[core] += share
     return held
-
-
-def _seats(weights: IndexedResidentWeights, items: list[int]) -> list[int]:
-    """The smallest item that holds each class; -1 for a class without weights."""
-    result = []
-    sets = {item: set(weights.class_weights(item).tolist()) for item in items}
-    for number in range(weights.class_count):
-        own = set(weights.class_weights(number).tolist())
-        over = [item for item in items if own <= sets[item]]
-        result.append(
-            min(over, key=lambda i: (int(weights.class_slots[i]), i)) if own else -1
-        )
-    return result
 
 
 def _operation_edges(problem: Problem) -> list[tuple[int, int]]:

@@ -1,8 +1,10 @@
 """Better schedules of one inference on chips that the exact model cannot hold.
 
 Two things in order, inside one deterministic budget: copies of weights shared out
-before placement (:mod:`raptor_cp.models.latency_copies`), list schedules by every
-method with and without them, also as if transfers took longer (a transfer blocks both
+before placement, as if operations followed each other
+(:mod:`raptor_cp.models.latency_copies`) and as far as they overlap
+(:mod:`raptor_cp.latency.shared_copies`); list schedules by every method with and
+without them, also as if transfers took longer (a transfer blocks both
 of its ends, which list schedulers do not see: dearer links keep neighbours together);
 then windows of the best schedule, solved exactly
 (:mod:`raptor_cp.models.latency_window`).  Nothing here proves a bound.
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 from raptor_cp.errors import InternalError
 from raptor_cp.latency.list_scheduling import ListSchedule
 from raptor_cp.latency.methods import METHODS
+from raptor_cp.latency.shared_copies import reserved_apart, share_copies
 from raptor_cp.models.latency_copies import plan_copies, reservation
 from raptor_cp.models.latency_window import WindowSearch
 from raptor_cp.models.solving import MAX_COEFFICIENT
@@ -65,11 +68,14 @@ def improve_latency(
         settings=settings,
         limit=_COPIES_SHARE * budget.total,
     )
-    held = None if plan is None else reservation(plan, problem, weights)
+    reserved = [] if plan is None else [reservation(plan, problem, weights)]
+    shared = share_copies(problem, schedulers[0].costs, weights)
+    if shared is not None:
+        reserved.append(reservation(shared.plan, problem, weights))
+        reserved.append(reserved_apart(shared, weights, problem.resources.cores))
     for scheduler in schedulers:
         listed = [scheduler.schedule()]
-        if held is not None:
-            listed.append(scheduler.schedule_on(held))
+        listed.extend(scheduler.schedule_on(h) for h in reserved if h is not None)
         found.extend(
             evaluator.schedule(outcome.placement)
             for outcome in listed
