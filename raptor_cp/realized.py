@@ -120,6 +120,21 @@ def realized_cost(
     return min(eligible, key=lambda cost: cost.larger_ns or 0)
 
 
+def single_plan(
+    schedule: Schedule, pipeline: Pipeline, phases: Phases
+) -> tuple[ExecutionPlan, str]:
+    """Plan and form of a candidate that is compared with nothing.
+
+    It is realized once; where the scenario leaves the choice of the cross-stage form,
+    once in each, and the faster expected plan is taken.
+    """
+    forms = [alternative[0] for alternative in plan_forms(pipeline)]
+    with phases.timed("realization"):
+        plans = [form.realize(schedule) for form in forms]
+    best = min(range(len(plans)), key=lambda n: (plans[n].expected_ns or 0, n))
+    return plans[best], forms[best].name
+
+
 def _in_expected_order(
     schedule: Schedule, pipeline: Pipeline, phases: Phases
 ) -> list[tuple[tuple[PlanForm, ...], ExecutionPlan | None]]:

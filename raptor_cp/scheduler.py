@@ -15,7 +15,13 @@ from raptor_cp.errors import InternalError, MalformedInput
 from raptor_cp.interruption import Interrupted, Stop
 from raptor_cp.latency_run import run_latency
 from raptor_cp.phases import Phases
-from raptor_cp.pipeline.beam import INTERRUPTED, Observer, SearchResult, refine
+from raptor_cp.pipeline.beam import (
+    INTERRUPTED,
+    STOPPED,
+    Observer,
+    SearchResult,
+    refine,
+)
 from raptor_cp.pipeline.budgets import StagePacking, with_idle_cores
 from raptor_cp.pipeline.core_layout import CoreLayout
 from raptor_cp.pipeline.groups import PipelineGroups, StageLimits
@@ -33,9 +39,9 @@ from raptor_cp.pipeline.weights import IndexedResidentWeights
 from raptor_cp.preparation import Prepared, prepare
 from raptor_cp.proving import Prover
 from raptor_cp.realization.checks import check
-from raptor_cp.realization.cost import plan_analysis
+from raptor_cp.realization.cost import plan_analysis, reported_cost
 from raptor_cp.realization.timeline import steady_timeline
-from raptor_cp.realized import PlanForm, plan_forms, realized_cost
+from raptor_cp.realized import PlanForm, plan_forms, realized_cost, single_plan
 from raptor_cp.result import ScheduleResult
 from raptor_cp.static_cost import static_cost
 from raptor_cp.static_evaluation import StaticEvaluator
@@ -288,16 +294,21 @@ class _PipelineRun:
                     costs,
                     remaining=remaining,
                     accept_initial=self.scenario.search.accept_initial,
+                    stopped=search.termination.startswith(STOPPED),
                 )
             if selection.chosen is None:
                 return self._incomparable(search, selection)
             chosen = search.candidates[selection.chosen]
             cost = chosen.cost
-            if cost is None:  # a single candidate is not gated; its figure comes after
-                cost = self._cost(chosen.schedule)
             with self.phases.timed("validation"):
                 validate(chosen.schedule)
-            plan, periodic, timeline = self._final_plan(chosen.schedule, cost)
+            plan, periodic, timeline, form = self._final_plan(chosen.schedule, cost)
+            if cost is None:  # a single candidate is not gated; its figure comes after
+                cost = (
+                    static_cost(chosen.schedule)
+                    if self.scenario.search.timing == "static"
+                    else reported_cost(periodic, form)
+                )
             program = self._program(plan)
             if program is not None:
                 attempts.append(
@@ -367,26 +378,34 @@ class _PipelineRun:
             )
 
     def _final_plan(
-        self, schedule: Schedule, cost: RealizedCost
-    ) -> tuple[ExecutionPlan, PeriodicAnalysis | Unavailable, Timeline | Unavailable]:
+        self, schedule: Schedule, cost: RealizedCost | None
+    ) -> tuple[
+        ExecutionPlan, PeriodicAnalysis | Unavailable, Timeline | Unavailable, str
+    ]:
         """Realize the selected schedule again, from the unchanged graph.
+
+        A single candidate (``cost`` None) is realized here for the first time.
 
         Raises:
             InternalError: the plan fails one of the graph checks.
         """
-        forms = plan_forms(self.scenario.pipeline)
-        form = PlanForm.named(cost.form) if cost.form else forms[0][0]
+        pipeline = self.scenario.pipeline
         with self.phases.timed("final plan"):
-            plan = form.realize(schedule)
+            if cost is None:
+                plan, name = single_plan(schedule, pipeline, self.phases)
+            else:
+                name = cost.form or plan_forms(pipeline)[0][0].name
+                plan = PlanForm.named(name).realize(schedule)
             faults = check(plan).faults
             if faults:
                 raise InternalError(f"{faults[0].check}: {faults[0].message}")
             events = self.target.extract_events(plan)
             if isinstance(events, Unavailable):
-                return plan, events, events
+                return plan, events, events, name
             analysis = plan_analysis(events)
         with self.phases.timed("timeline"):
-            return plan, analysis, steady_timeline(plan, events, analysis)
+            timeline = steady_timeline(plan, events, analysis)
+        return plan, analysis, timeline, name
 
     def _no_partition(self, failure: PartitionFailure) -> ScheduleResult:
         proof = self.prover.infeasibility()

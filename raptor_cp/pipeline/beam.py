@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Termination of a search that was asked to end early.
 INTERRUPTED = "interrupted"
+#: How the termination of a search begins that met an ineligible cost.
+STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +150,8 @@ def refine(
         if key not in keys:
             keys.add(key)
             roots.append(seed)
-    if len(roots) == 1 and not search.has_neighbour(initial[0]):
-        only = Candidate(0, *initial, None, "initial")
+    only = Candidate(0, *initial, None, "initial")
+    if len(roots) == 1 and not search.has_neighbour(only):
         return SearchResult((only,), "single-candidate", budget)
     for number, (vector, schedule) in enumerate(roots):
         if budget.queue_evaluations.left == 0 or (number and search.stop.requested):
@@ -178,10 +180,12 @@ class _Search:
         self.placements: set[object] = set()
         self._neighbours: dict[int, list[Scored]] = {}
 
-    def has_neighbour(self, vector: StageVector) -> bool:
-        """Is there any legal move at all?"""
-        return (
-            next(moves(vector, self.groups, self.depth, self.limits), None) is not None
+    def has_neighbour(self, parent: Candidate) -> bool:
+        """Does any legal move lead to another schedule that could fit?"""
+        return any(
+            scored is not None and scored.vector != parent.vector
+            for move in moves(parent.vector, self.groups, self.depth, self.limits)
+            for scored in [self.model.propose(parent, move)]
         )
 
     def admit(
@@ -211,7 +215,7 @@ class _Search:
                 if c.cost is not None and not c.cost.eligible
             ]
             if bad:
-                return self._result(f"stopped: candidate {bad[0]} is not eligible")
+                return self._result(f"{STOPPED}: candidate {bad[0]} is not eligible")
             if self.budget.spent:
                 return self._result(self.budget.spent)
             beam = sorted(self.evaluated, key=lambda c: c.rank)[: self.budget.beam]

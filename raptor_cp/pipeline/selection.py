@@ -71,6 +71,7 @@ def select(
     reference: int = 0,
     remaining: Sequence[int] | None = None,
     accept_initial: bool = False,
+    stopped: bool = False,
 ) -> Selection:
     """Select among candidates by index; ``reference`` is the initialized schedule.
 
@@ -81,12 +82,14 @@ def select(
         remaining: indices still to be considered (recovery); the first one becomes
             the reference when ``reference`` is not among them.
         accept_initial: keep the reference when the comparison must stop.
+        stopped: the search ended at an ineligible cost, so that even a single
+            candidate is not the only one there is.
     """
     pool = list(range(len(costs)) if remaining is None else remaining)
     if not pool:
         raise ValueError("no candidate to select from")
     base = reference if reference in pool else pool[0]
-    if len(pool) == 1:
+    if len(pool) == 1 and not stopped:
         return Selection(base, base, "single")
     stops = tuple(
         (index, prop, why) for index in pool for prop, why in obstacles(costs[index])

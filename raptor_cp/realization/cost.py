@@ -153,6 +153,34 @@ def plan_analysis(events: PlanEvents) -> PeriodicAnalysis:
     return analyse(events.graph, continuations=continuations(events.graph))
 
 
+def reported_cost(analysis: PeriodicAnalysis | Unavailable, form: str) -> RealizedCost:
+    """Cost of a single candidate, from the analysis that its report needs anyway.
+
+    It is compared with nothing, so it bars nothing and guides nothing.
+    """
+    if isinstance(analysis, Unavailable):
+        return replace(_without_timing(analysis), form=form)
+    floor = analysis.interval_ns
+    if isinstance(floor, Unavailable):
+        return replace(_without_timing(floor), form=form)
+    intervals, failures, details = _both_orders(list(analysis.orders), floor)
+    return RealizedCost(
+        timing="queue",
+        interval_ns=intervals[0],
+        alternative_ns=intervals[1],
+        recurrence_proved=analysis.recurrence_established,
+        failures=tuple(failures),
+        details=(
+            ("events", analysis.events),
+            ("edges", analysis.edges),
+            ("core_work_ns", analysis.core_work_ns),
+            ("memory_service_ns", analysis.service_ns),
+            *details,
+        ),
+        form=form,
+    )
+
+
 def _without_timing(reason: Unavailable) -> RealizedCost:
     return RealizedCost(
         timing="queue",
@@ -175,8 +203,6 @@ def _analysed(plan: ExecutionPlan, events: PlanEvents, phases: Phases) -> Realiz
     work = int(graph.work_ns.max(initial=0))
     service = int(graph.service_by_server().max(initial=0))
     floor = max(ratio.ratio_ns, Fraction(work), Fraction(service))
-    failures: list[str] = []
-    intervals: list[int | Unavailable] = []
     details = [
         ("visits", events.visits),
         ("largest_visits", events.largest_visits),
@@ -197,17 +223,38 @@ def _analysed(plan: ExecutionPlan, events: PlanEvents, phases: Phases) -> Realiz
     if fault is None:
         span = within_generation_span_ns(graph, order)
         details.append(("within_generation_span_ns", span))
-    proved = True
+    orders: list[OrderAnalysis | Unavailable] = []
     for tie in TieOrder:
         with phases.timed("queue execution"):
-            found = analyse_order(graph, tie, continuations=continuations(graph))
+            orders.append(analyse_order(graph, tie, continuations=continuations(graph)))
+    intervals, failures, counts = _both_orders(orders, floor)
+    return RealizedCost(
+        timing="queue",
+        interval_ns=intervals[0],
+        alternative_ns=intervals[1],
+        recurrence_proved=all(
+            isinstance(order, OrderAnalysis) and order.recurrence_established
+            for order in orders
+        ),
+        failures=tuple(failures),
+        guidance=_guidance(plan, events, ratio),
+        details=(*details, *counts),
+    )
+
+
+def _both_orders(
+    orders: list[OrderAnalysis | Unavailable], floor: Fraction
+) -> tuple[list[int | Unavailable], list[str], list[tuple[str, int]]]:
+    """Intervals, failures and counted work of both tie orders."""
+    intervals: list[int | Unavailable] = []
+    failures: list[str] = []
+    details: list[tuple[str, int]] = []
+    for tie, found in zip(TieOrder, orders, strict=True):
         if isinstance(found, Unavailable):
             failures.append(f"{tie}: timing unavailable: {found.reason}")
             intervals.append(found)
-            proved = False
             continue
         if isinstance(found.exact_interval_ns, Unavailable):
-            proved = False
             failures.append(
                 f"{tie}: recurrence unproved: {found.exact_interval_ns.reason}"
             )
@@ -218,15 +265,7 @@ def _analysed(plan: ExecutionPlan, events: PlanEvents, phases: Phases) -> Realiz
         details.append((f"generations_{name}", found.generations))
         details.append((f"processed_events_{name}", found.processed_events))
         details.append((f"max_request_wait_ns_{name}", found.max_request_wait_ns))
-    return RealizedCost(
-        timing="queue",
-        interval_ns=intervals[0],
-        alternative_ns=intervals[1],
-        recurrence_proved=proved,
-        failures=tuple(failures),
-        guidance=_guidance(plan, events, ratio),
-        details=tuple(details),
-    )
+    return intervals, failures, details
 
 
 def _interval(found: OrderAnalysis, floor: Fraction) -> int | Unavailable:
