@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def explicit_graph(
 
     Raises:
         MalformedInput: a duplicate or unknown name, a cycle between tasks or
-            between operations (the shortest one is named), no task.
+            between operations (the shortest one is named), a negative size, no task.
     """
     where = f"graph {name!r}"
     if not tasks:
@@ -74,7 +75,16 @@ def explicit_graph(
         place = f"{where}, edge {number}"
         for end in (edge.source, edge.destination):
             if end not in index:
-                raise MalformedInput("unknown task", where=place, value=end)
+                raise MalformedInput(
+                    "unknown task", where=place, value=end, hint=_nearest(end, index)
+                )
+        if edge.size < 0:
+            raise MalformedInput(
+                "a dependency moves no less than nothing",
+                where=place,
+                value=edge.size,
+                expected="0 bytes or more",
+            )
         if (edge.source, edge.destination) in seen:
             raise MalformedInput(
                 "this edge stands twice",
@@ -102,6 +112,7 @@ def explicit_graph(
                     "unknown weight",
                     where=f"{where}, task {given.name!r}",
                     value=weight,
+                    hint=_nearest(weight, weight_index),
                 )
         built.append(
             Task(
@@ -149,6 +160,11 @@ def explicit_graph(
         (),
         extra,
     )
+
+
+def _nearest(name: str, known: dict[str, int]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def _unique(names: Sequence[str], what: str, where: str) -> dict[str, int]:

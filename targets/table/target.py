@@ -8,7 +8,7 @@ matrices and vanishes on one core.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from raptor_cp.target import (
     TaskCosts,
     Unavailable,
 )
+from raptor_cp.units import MAX_NS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.target import RealizedCompletion, RealizedCost
 
-Matrix = int | Sequence[Sequence[int]]
+Matrix: TypeAlias = "int | np.integer | Sequence[Sequence[int]] | NDArray[np.integer]"
 
 
 class TableTarget:
@@ -47,7 +48,7 @@ class TableTarget:
         where: place named in error messages.
 
     Raises:
-        MalformedInput: a matrix that is not P x P.
+        MalformedInput: a matrix that is not P x P, or a number out of range.
     """
 
     name = "table"
@@ -62,6 +63,12 @@ class TableTarget:
         memory: MemoryModel | None = None,
         where: str = "target",
     ) -> None:
+        for key, value, least in (
+            ("cores", cores, 1),
+            ("slots_per_core", slots_per_core, 1),
+            ("link_width", link_width, 1),
+        ):
+            _in_range(value, f"{where}.{key}", least)
         self._resources = Resources(
             cores,
             slots_per_core,
@@ -87,8 +94,8 @@ class TableTarget:
         """[T] or [T, P] costs as written.
 
         Raises:
-            MalformedInput: a task without explicit costs, or with a number of costs
-                that is neither one nor the number of cores.
+            MalformedInput: a task without explicit costs, with a number of costs
+                that is neither one nor the number of cores, or a cost out of range.
         """
         cores = self._resources.cores
         table = np.empty((graph.task_count, cores), dtype=np.int64)
@@ -108,6 +115,11 @@ class TableTarget:
                     value=len(given),
                     expected=f"one, or one for each of the {cores} cores",
                 )
+            row = np.array(given)
+            if row.dtype.kind != "i" or not 0 <= row.min() <= row.max() <= MAX_NS:
+                for number, value in enumerate(given):
+                    core = f", core {number}" if len(given) > 1 else ""
+                    _in_range(value, f"{where}{core}", 0)
             table[index] = given[0] if len(given) == 1 else given
         if bool((table == table[:, :1]).all()):
             return TaskCosts(table[:, 0].copy())
@@ -139,10 +151,15 @@ class TableTarget:
 
 
 def _square(value: Matrix, cores: int, where: str) -> NDArray[np.int64]:
-    if isinstance(value, int):
+    if isinstance(value, int | np.integer):
+        _in_range(value, where, 0)
         matrix = np.full((cores, cores), value, dtype=np.int64)
     else:
-        rows = [len(row) for row in value]
+        if not isinstance(value, Sequence | np.ndarray):
+            raise MalformedInput(
+                "not a number of ns", where=where, value=value, expected=_MATRIX
+            )
+        rows = [np.size(row) for row in value]
         if rows != [cores] * cores:
             raise MalformedInput(
                 "not a square matrix over the cores",
@@ -150,7 +167,24 @@ def _square(value: Matrix, cores: int, where: str) -> NDArray[np.int64]:
                 value=f"rows of {rows[:8]} values",
                 expected=f"{cores} rows of {cores}",
             )
+        for source, row in enumerate(value):
+            for target, entry in enumerate(row):
+                _in_range(entry, f"{where}[{source}][{target}]", 0)
         matrix = np.array(value, dtype=np.int64)
     np.fill_diagonal(matrix, 0)
     matrix.setflags(write=False)
     return matrix
+
+
+_MATRIX = "one whole number, or a row for each core"
+
+
+def _in_range(value: object, where: str, least: int) -> None:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not least <= int(value) <= MAX_NS:  # type: ignore[call-overload]
+        raise MalformedInput(
+            "out of range" if whole else "not a whole number",
+            where=where,
+            value=value,
+            expected=f"{least} to {MAX_NS}",
+        )
