@@ -9,6 +9,7 @@ import pytest
 
 from raptor_cp.periodic.analysis import OrderAnalysis, PeriodicAnalysis
 from raptor_cp.periodic.queue_engine import TieOrder
+from raptor_cp.preparation import read_network
 from raptor_cp.scenario import load
 from raptor_cp.scheduler import schedule
 from raptor_cp.targets.pim.artifact import read_program
@@ -18,7 +19,10 @@ from raptor_cp.targets.pim.diagnostic import (
     InstructionDiagnostic,
     diagnose,
 )
+from raptor_cp.targets.pim.functional import verify_run
+from raptor_cp.targets.pim.input_banks import input_distances
 from raptor_cp.targets.pim.isa import Opcode
+from raptor_cp.targets.pim.sidecar import read_sidecar
 from raptor_cp.targets.pim.target import PimTarget
 from raptor_cp.targets.registry import create
 from raptor_cp.verdict import Unavailable
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
     from raptor_cp.realization.plan import ExecutionPlan
     from raptor_cp.targets.pim.artifact import Program
+    from raptor_cp.targets.pim.sidecar import Sidecar
 
 TOLERANCE = 0.02
 Number = int | Fraction | Unavailable
@@ -108,6 +113,17 @@ def same_registers(plan: ExecutionPlan, program: Program) -> None:
     assert planned == set(waits)
 
 
+def strict_host_is_enough(plan: ExecutionPlan, sidecar: Sidecar) -> None:
+    """A host that holds one input in each bank has a round to replace it."""
+    distances = input_distances(plan)
+    inputs = [region for region in sidecar.regions if region.kind == "input"]
+    assert {region.tensor for region in inputs} == set(distances)
+    for region in inputs:
+        distance = distances[region.tensor]
+        assert distance is not None
+        assert region.banks > distance
+
+
 @pytest.mark.parametrize("path", SCENARIOS)
 def test_estimates_of_scenarios_are_those_of_their_programs(
     path: Path, tmp_path: Path
@@ -134,3 +150,12 @@ def test_estimates_of_scenarios_are_those_of_their_programs(
     agree(result.periodic, measured)
     assert result.plan is not None
     same_registers(result.plan, program)
+    strict_host_is_enough(result.plan, read_sidecar(tmp_path / "program"))
+    if path.stem in QUICK:
+        verified = verify_run(
+            tmp_path,
+            read_network(loaded),
+            array=target.machine.array,
+            strict_host=True,
+        )
+        assert verified.equal, verified
