@@ -9,7 +9,7 @@ import numpy as np
 
 from raptor_cp.graph.crossbars import TileGrid
 from raptor_cp.graph.projection import needed_boxes
-from raptor_cp.graph.views import is_runtime_free, root_box
+from raptor_cp.graph.views import is_runtime_free
 from raptor_cp.graph.work import Box, TaskRole
 from raptor_cp.network.attributes import ConvAttributes, OpKind
 from raptor_cp.targets.pim.coordinates import before_view, elements_of, place_of
@@ -122,11 +122,11 @@ def _operand_map(
     moved = [there - here for there, here in zip(at, own, strict=True)]
     if all((axis == axis[0]).all() for axis in moved):
         shift = (int(moved[0][0]), int(moved[1][0]), int(moved[2][0]))
+        # Exact, where the graph's boxes may cover more.
         boxes = _one_stride(
             tuple(
-                dict.fromkeys(
-                    root_box(network, name, box, reader.kind)[1] for box in needed
-                )
+                Box(*(end + shift[i // 2] for i, end in enumerate(box.bounds)))
+                for box in needed
             )
         )
         rowwise = whole or len(boxes) > 1
