@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.targets.pim import artifact, artifact_checks
 from raptor_cp.targets.pim.artifact import (
     Program,
     ProgramForm,
@@ -25,6 +26,7 @@ from raptor_cp.targets.pim.artifact import (
     read_program,
     write_program,
 )
+from raptor_cp.targets.pim.artifact_checks import BLOCK
 from raptor_cp.targets.pim.config import load_config
 from raptor_cp.targets.pim.isa import JSON_FIELDS, RECORD, SLOT_ONLY, Opcode
 
@@ -203,9 +205,16 @@ def set_at(value: Any, path: str, item: object) -> None:
         ("core1", [], ("core without a program", "instruction 6", "got 1")),
     ],
 )
+@pytest.mark.parametrize("block", [1, 3, BLOCK])
 def test_refusals_name_place_value_and_expectation(
-    tmp_path: Path, path: str, item: object, words: tuple[str, ...]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    item: object,
+    words: tuple[str, ...],
+    block: int,
 ) -> None:
+    monkeypatch.setattr(artifact_checks, "BLOCK", block)
     value = copy.deepcopy(document())
     set_at(value, path, item)
     with pytest.raises(MalformedInput) as error:
@@ -324,8 +333,38 @@ def test_gzip_damage_and_bombs(tmp_path: Path) -> None:
         with pytest.raises(MalformedInput):
             read_program(path)
     path.write_bytes(gzip.compress(b'{"config": "' + b" " * 2**26))
-    with pytest.raises(MalformedInput, match="more than"):
+
+    assert error_of(path).startswith("program.gz: the text is too long")
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(MalformedInput) as error:
         read_program(path)
+    return str(error.value)
+
+
+def test_packed_instructions_are_bounded_by_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact, "FREE_TEXT_BYTES", 2**16)
+    path = tmp_path / "program.gz"
+    text = '{"config": {"core_cnt": 1, "array_group_map": {"core0": []}}, "core0": ['
+    many = ",".join(['{"op": "sadd"}'] * 100_000)
+    path.write_bytes(gzip.compress(f"{text}{many}]}}".encode()))
+    assert "the text is too long; expected at most" in error_of(path)
+    monkeypatch.setattr(artifact, "MAX_TEXT_RATIO", 1000)
+    assert read_program(path).instructions == 100_000
+
+
+def test_huge_sparse_files_are_refused_at_once(tmp_path: Path) -> None:
+    """Memory and time do not grow with what a header claims or a hole pretends."""
+    config = {"core_cnt": 1, "array_group_map": {"core0": []}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    count = 2**32 - 1
+    with (tmp_path / "core_0.pim").open("wb") as stream:
+        stream.write(b"PIMB" + struct.pack("<II", 1, count))
+        stream.truncate(12 + 20 * count)
+    assert "core 0, instruction 0: nop is not executable" in error_of(tmp_path)
 
 
 def test_slot_only_instructions_need_nothing() -> None:

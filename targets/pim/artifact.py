@@ -31,6 +31,9 @@ import numpy as np
 from raptor_cp.errors import MalformedInput
 from raptor_cp.targets.pim.artifact_checks import ProgramChecks
 from raptor_cp.targets.pim.artifact_json import (
+    FREE_TEXT_BYTES,
+    MAX_TEXT_BYTES,
+    MAX_TEXT_RATIO,
     MAX_VALUE_CHARACTERS,
     JsonText,
     instruction_text,
@@ -246,8 +249,7 @@ def _read_file(path: Path) -> Program:
         )
     config: object = None
     streams: dict[int, NDArray[np.void]] = {}
-    with _opened(path) as stream:
-        text = JsonText(stream, path.name)
+    with _opened(path, path.name) as text:
         for key in text.items():
             match = _CORE_KEY.fullmatch(key)
             if match is not None:
@@ -285,8 +287,7 @@ def _read_folder(folder: Path) -> Program:
             where=str(folder),
             expected='{"core_cnt": ..., "array_group_map": {...}}',
         )
-    with _opened(config_path) as stream:
-        text = JsonText(stream, str(config_path))
+    with _opened(config_path, str(config_path)) as text:
         config = text.value(MAX_VALUE_CHARACTERS, "the configuration")
         text.end()
     files: dict[int, Path] = {}
@@ -339,8 +340,7 @@ def _read_folder(folder: Path) -> Program:
             length = len(map_binary(path))
             cores.append(CoreProgram(core, groups[core], length, file=path))
             continue
-        with _opened(path) as stream:
-            text = JsonText(stream, str(path))
+        with _opened(path, str(path)) as text:
             records = text.instructions(f"core_{core}")
             text.end()
         cores.append(CoreProgram(core, groups[core], len(records), held=records))
@@ -402,16 +402,19 @@ def _bad_core(name: str, core: int, count: int) -> MalformedInput:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """A byte stream, decompressed when the file is gzip."""
+def _opened(path: Path, name: str) -> Iterator[JsonText]:
+    """The text of a file, decompressed when the file is gzip."""
     with path.open("rb") as raw:
         packed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
         if packed:
+            longest = max(FREE_TEXT_BYTES, MAX_TEXT_RATIO * path.stat().st_size)
             with gzip.GzipFile(fileobj=raw) as stream:
-                yield cast("IO[bytes]", stream)
+                yield JsonText(
+                    cast("IO[bytes]", stream), name, min(longest, MAX_TEXT_BYTES)
+                )
         else:
-            yield raw
+            yield JsonText(raw, name)
 
 
 class ProgramWriter:

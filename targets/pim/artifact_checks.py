@@ -51,6 +51,11 @@ _EVENTS = opcode_mask({Opcode.SYNC, Opcode.WAIT})
 _SLOT_ONLY = opcode_mask(SLOT_ONLY)
 
 
+#: Instructions that are looked at together: damage at the beginning of a huge file is
+#: found without reading the rest, and no temporary grows with the file.
+BLOCK = 2**20
+
+
 def _one(opcode: Opcode) -> NDArray[np.bool_]:
     return opcode_mask({opcode})
 
@@ -70,6 +75,8 @@ class ProgramChecks:
         self._targets: dict[tuple[int, int], tuple[str, int]] = {}
         self._sends: dict[tuple[int, int], int] = {}
         self._receives: dict[tuple[int, int], int] = {}
+        self._first = 0  #: index of the block's first instruction
+        self._has_widths = False
 
     def add_core(
         self, core: int, groups: NDArray[np.int64], records: NDArray[np.void]
@@ -79,6 +86,16 @@ class ProgramChecks:
         Raises:
             MalformedInput: names core, instruction index, value and expectation.
         """
+        self._has_widths = False
+        if len(records):
+            self._programmed.add(core)
+        for first in range(0, len(records), BLOCK):
+            self._first = first
+            self._add_block(core, groups, records[first : first + BLOCK])
+
+    def _add_block(
+        self, core: int, groups: NDArray[np.int64], records: NDArray[np.void]
+    ) -> None:
         opcode = records["opcode"]
         self._refuse(core, ~_KNOWN[opcode], opcode, "unknown opcode", "0 to 32")
         self._refuse(
@@ -88,9 +105,6 @@ class ProgramChecks:
             "nop is not executable (the simulator crashes on it)",
             "another instruction",
         )
-        if len(records) == 0:
-            return
-        self._programmed.add(core)
         for field in ("rd", "rs1"):
             values = records[field]
             self._refuse(
@@ -154,7 +168,7 @@ class ProgramChecks:
             index = int(np.argmax(wrong))
             raise MalformedInput(
                 what,
-                where=f"{self._name}: core {core}, instruction {index}",
+                where=f"{self._name}: core {core}, instruction {self._first + index}",
                 value=int(values[index]),
                 expected=expected,
             )
@@ -186,13 +200,17 @@ class ProgramChecks:
                 f"setbw with a meaningless {label}",
                 f"1 to {MAX_BIT_WIDTH} bits",
             )
+        if self._has_widths:
+            return
         users = _WIDTH_USERS[opcode]
+        self._has_widths = bool(sets.any())
         if users.any():
             first = int(np.argmax(users))
             if not sets[:first].any():
+                place = self._first + first
                 raise MalformedInput(
                     f"{Opcode(int(opcode[first])).mnemonic} before any setbw",
-                    where=f"{self._name}: core {core}, instruction {first}",
+                    where=f"{self._name}: core {core}, instruction {place}",
                     expected="setbw first: without it widths are 0 and so is the time",
                 )
 
@@ -256,9 +274,10 @@ class ProgramChecks:
         if wrong.any():
             first = int(np.argmax(wrong))
             mnemonic = Opcode(int(codes[first])).mnemonic
+            place = self._first + int(where[first])
             raise MalformedInput(
                 f"{mnemonic} addresses a core that cannot take part",
-                where=f"{self._name}: core {core}, instruction {int(where[first])}",
+                where=f"{self._name}: core {core}, instruction {place}",
                 value=int(peer[first]),
                 expected=f"another core, 0 to {self._core_count - 1}",
             )
@@ -271,10 +290,11 @@ class ProgramChecks:
             ids, first_at, number = np.unique(
                 peer[chosen], return_index=True, return_counts=True
             )
-            index = where[chosen][first_at]
+            index = self._first + where[chosen][first_at]
             for other, position, count in zip(
                 ids.tolist(), index.tolist(), number.tolist(), strict=True
             ):
                 self._targets.setdefault((core, other), (code.mnemonic, position))
                 if counts is not None:
-                    counts[(core, other) if outgoing else (other, core)] = count
+                    pair = (core, other) if outgoing else (other, core)
+                    counts[pair] = counts.get(pair, 0) + count

@@ -38,6 +38,10 @@ MAX_VALUE_CHARACTERS = 2**24
 MAX_TEXT_BYTES = 2**31
 #: Most instructions of one JSON file.
 MAX_JSON_INSTRUCTIONS = 2**25
+#: Text of a packed file beyond this length may be at most so many times the file:
+#: programs pack to a thirtieth, what is made to exhaust a reader to a thousandth.
+FREE_TEXT_BYTES = 2**24
+MAX_TEXT_RATIO = 100
 
 _CHUNK_BYTES = 2**20
 _ROWS = 2**16
@@ -67,9 +71,12 @@ class JsonText:
     Args:
         stream: bytes, already decompressed (a gzip stream is fine).
         name: shown in messages.
+        limit: longest text, bytes.
     """
 
-    def __init__(self, stream: IO[bytes], name: str) -> None:
+    def __init__(
+        self, stream: IO[bytes], name: str, limit: int = MAX_TEXT_BYTES
+    ) -> None:
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._decode = json.JSONDecoder(parse_constant=_no_constant).raw_decode
@@ -78,6 +85,8 @@ class JsonText:
         self._consumed = 0
         self._bytes = 0
         self._ended = False
+        self._limit = limit
+        self._instructions = 0
         self.name = name
 
     def items(self) -> Iterator[str]:
@@ -126,7 +135,8 @@ class JsonText:
                 if len(rows) == _ROWS:
                     parts.append(np.array(rows, dtype=RECORD))
                     rows.clear()
-                    if count > MAX_JSON_INSTRUCTIONS:
+                    self._instructions += _ROWS
+                    if self._instructions > MAX_JSON_INSTRUCTIONS:
                         raise MalformedInput(
                             "too many instructions for the JSON form",
                             where=f"{self.name}: {core}",
@@ -215,11 +225,11 @@ class JsonText:
                     f"cannot read the text ({error})", where=self.name
                 ) from None
             self._bytes += len(data)
-            if self._bytes > MAX_TEXT_BYTES:
+            if self._bytes > self._limit:
                 raise MalformedInput(
                     "the text is too long",
                     where=self.name,
-                    expected=f"at most {MAX_TEXT_BYTES} bytes",
+                    expected=f"at most {self._limit} bytes",
                     hint="use the binary form",
                 )
             self._ended = not data
