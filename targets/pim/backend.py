@@ -36,6 +36,8 @@ from raptor_cp.targets.pim.emission import PERSISTENT
 from raptor_cp.targets.pim.lowering_common import NotEmitted
 from raptor_cp.targets.pim.quantization import quantized
 from raptor_cp.targets.pim.sidecar import (
+    HOST_CONTRACT,
+    HOST_CONTRACT_ALONE,
     Sidecar,
     network_digest,
     write_sidecar,
@@ -268,6 +270,7 @@ def _sidecar(
             numbers = common.numbers[name]
             rounding = (1 << numbers.shift) >> 1 if numbers.exact else 0
             tensors[region.tensor] = (held.biases[name] + rounding).reshape(1, 1, -1)
+    alone = not plan.schedule.placement.stages
     return Sidecar(
         network=network.name,
         digest=network_digest(network),
@@ -285,6 +288,8 @@ def _sidecar(
             for operation in network.operations
             if operation.kind is OpKind.SOFTMAX
         ),
+        host_contract=HOST_CONTRACT_ALONE if alone else HOST_CONTRACT,
+        alone=alone,
         weights=held.weights,
         biases=held.biases,
         scales=held.scales,

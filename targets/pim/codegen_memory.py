@@ -85,7 +85,8 @@ def plan_memory(
     """Place everything that a plan loads or stores.
 
     An input has one bank more than its readers can be rounds apart, so that a host
-    that holds one input in each bank loses none and has a round to replace it.
+    that holds one input in each bank loses none and has a round to replace it.  Where
+    inferences do not overlap (no stages) one bank is enough.
     """
     graph = plan.schedule.problem.graph
     wanted: dict[tuple[str, str, int], _Wanted] = {}
@@ -113,7 +114,8 @@ def plan_memory(
                         _constant_bits(plan, item.baseline)
                     )
                     wanted[key] = found
-    for tensor, distance in input_distances(plan).items():
+    overlapping = bool(plan.schedule.placement.stages)
+    for tensor, distance in input_distances(plan).items() if overlapping else ():
         if distance is None:
             return ReadersApart(tensor)
         wanted["input", tensor, -1].banks = power_of_two(distance + 1)

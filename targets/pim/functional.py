@@ -191,8 +191,9 @@ def verify_program(
         generations: rounds; by default :func:`generations_for`.
         orders: core orders to try; the first failure ends the verification.
         seed: of the inputs.
-        strict_host: one input in each bank; see
-            :mod:`raptor_cp.targets.pim.interpreter_memory`.
+        strict_host: one input in each bank (see
+            :mod:`raptor_cp.targets.pim.interpreter_memory`), and one round at a time
+            where the host contract says so.
 
     Raises:
         MalformedInput: the sidecar belongs to another network or program.
@@ -227,7 +228,12 @@ def verify_program(
         _place_constants(memory, sidecar)
         done.append(str(order))
         try:
-            Interpreter(images, memory).run(rounds, order.order, order.seed)
+            Interpreter(images, memory).run(
+                rounds,
+                order.order,
+                order.seed,
+                alone=strict_host and sidecar.alone,
+            )
         except ProgramFault as wrong:
             fault = FaultReport(
                 wrong.kind.value,

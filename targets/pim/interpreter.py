@@ -140,24 +140,35 @@ class Interpreter:
         self.events = 0
 
     def run(
-        self, generations: int, order: CoreOrder = CoreOrder.RANDOM, seed: int = 0
+        self,
+        generations: int,
+        order: CoreOrder = CoreOrder.RANDOM,
+        seed: int = 0,
+        *,
+        alone: bool = False,
     ) -> None:
         """Execute rounds 0 to ``generations - 1`` of every core.
+
+        Args:
+            generations: rounds.
+            order, seed: which core goes next.
+            alone: no core begins a round before all have ended the one before.
 
         Raises:
             ProgramFault: at the first thing that is wrong.
         """
-        self._limit = generations
         queue = _queue(order, seed, list(self._cores))
-        for number in self._cores:
-            queue.add(number)
-        while queue:
-            core = self._cores[queue.take()]
-            for woken in self._advance(core):
-                queue.add(woken)
-        stuck = [c for c in self._cores.values() if c.generation < generations]
-        if stuck:
-            raise _deadlock(stuck)
+        for limit in range(1 if alone else generations, generations + 1):
+            self._limit = limit
+            for number in self._cores:
+                queue.add(number)
+            while queue:
+                core = self._cores[queue.take()]
+                for woken in self._advance(core):
+                    queue.add(woken)
+            stuck = [c for c in self._cores.values() if c.generation < limit]
+            if stuck:
+                raise _deadlock(stuck)
         for core in self._cores.values():
             for register, count in enumerate(core.tokens):
                 if count:

@@ -62,12 +62,21 @@ if TYPE_CHECKING:
 SCHEMA = "raptor-cp/program-1"
 JSON_NAME = "program.json"
 ARRAYS_NAME = "weights.npz"
+_RESIDENT = (
+    "resident constants and weights are present before round 0 and never written"
+)
+#: Rounds overlap: a core may begin the next one at once.
 HOST_CONTRACT = (
     "input k is present before round k: in bank k mod banks of its region; there it "
     "replaces input k - banks, whose last load the program's signals place before any "
     "core's first load of input k - 1; "
-    "output k is taken before the same core's next store to that bank; resident "
-    "constants and weights are present before round 0 and never written"
+    f"output k is taken before the same core's next store to that bank; {_RESIDENT}"
+)
+#: One inference alone: nothing in the program keeps cores in the same round.
+HOST_CONTRACT_ALONE = (
+    "one round at a time: input k is put in its place once every core has ended round "
+    "k - 1, and output k taken once every core has ended round k, before any core "
+    f"begins the next round; {_RESIDENT}"
 )
 
 
@@ -193,6 +202,8 @@ class Sidecar:
         local_bytes: (core, highest local address used).
         global_bytes: highest global address used.
         host_operations: pseudo-operations that the host must supply.
+        alone: made for one inference at a time (latency mode): the host lets cores
+            begin a round together.
         weights: operation -> [groups, K, N].
         biases: operation -> [channels].
         scales: operation -> [channels]: SCALE factors, PReLU slopes.
@@ -213,6 +224,7 @@ class Sidecar:
     global_bytes: int = 0
     host_operations: tuple[str, ...] = ()
     host_contract: str = HOST_CONTRACT
+    alone: bool = False
     weights: dict[str, NDArray[np.signedinteger]] = field(default_factory=dict)
     biases: dict[str, Ints] = field(default_factory=dict)
     scales: dict[str, Ints] = field(default_factory=dict)
@@ -386,6 +398,7 @@ def read_sidecar(folder: Path) -> Sidecar:
             global_bytes=document["global_bytes"],
             host_operations=tuple(document["host_operations"]),
             host_contract=document["host_contract"],
+            alone=bool(document.get("alone", False)),
             weights=held["weights"],
             biases=held["biases"],
             scales=held["scales"],
