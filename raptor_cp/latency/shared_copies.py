@@ -41,7 +41,7 @@ BoolArray = NDArray[np.bool_]
 #: Larger graphs get no proposal: ancestors are T x T flags.
 MAX_TASKS = 6_000
 #: Steps of all evaluations of the end; a graph that needs more gets no proposal.
-MAX_STEPS = 4 * 10**9
+MAX_STEPS = 10**9
 
 
 @dataclass(frozen=True, eq=False)
