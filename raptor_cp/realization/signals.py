@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from raptor_cp.realization.plan import Item, Policy, Purpose, Signal, Wait
+from raptor_cp.units import ceil_div
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 READY_REGISTER, FREE_REGISTER, RELEASE_REGISTER = 0, 1, 2
 BARRIER_REGISTER = 3  #: and the following, one for each round
+#: Cores in a row of :func:`coupling_pairs`.
+LONGEST_CHAIN = 31
 
 
 @dataclass(slots=True)
@@ -86,6 +88,12 @@ def coupling_pairs(
     meet only in the queue of the shared memory: no interval would exist.  A signal
     pair costs them nothing once they are at the rate of the slowest.
 
+    The reader of a pair begins a generation after the writer has ended it.  Along a
+    chain of pairs the cores therefore use the memory one after another, which tells
+    in the interval, but the last one lags behind by as many generations and every
+    network input needs as many banks: past :data:`LONGEST_CHAIN` cores, several
+    chains start from the first one.
+
     Args:
         links: pairs of cores that already wait for each other.
         stage_of: stage of each active core.
@@ -105,7 +113,11 @@ def coupling_pairs(
     for core in ordered:
         heads.setdefault(root(core), core)
     firsts = list(heads.values())
-    return list(pairwise(firsts))
+    chains = max(1, ceil_div(len(firsts) - 1, LONGEST_CHAIN - 1))
+    return [
+        (firsts[max(0, number - chains)], reader)
+        for number, reader in enumerate(firsts[1:], 1)
+    ]
 
 
 def point_to_point(
