@@ -13,6 +13,7 @@ from raptor_cp.cli.import_ import import_
 from raptor_cp.cli.network import network
 from raptor_cp.cli.periodic import periodic
 from raptor_cp.cli.regress import regress
+from raptor_cp.cli.report import report
 from raptor_cp.cli.schedule import schedule
 from raptor_cp.cli.schema import schema
 from raptor_cp.cli.sweep import sweep
@@ -55,6 +56,7 @@ for command in (
     check,
     compare,
     regress,
+    report,
     sweep,
     periodic,
     verify,

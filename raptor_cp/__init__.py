@@ -11,7 +11,7 @@ The public Python API::
 Every operation of the command line is one call: :func:`load`, :func:`schedule`,
 :func:`check`, :func:`compare`, :func:`regress`, :func:`verify`, :func:`diagnose`
 (the command ``periodic``), :func:`dispatch`, :func:`read_network`,
-:func:`sweep`.
+:func:`sweep`, :func:`report`.
 """
 
 from raptor_cp.api import (
@@ -22,6 +22,7 @@ from raptor_cp.api import (
     load,
     read_network,
     regress,
+    report,
     schedule,
     sweep,
     verify,
@@ -50,6 +51,7 @@ __all__ = [
     "load",
     "read_network",
     "regress",
+    "report",
     "schedule",
     "sweep",
     "verify",

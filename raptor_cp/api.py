@@ -287,6 +287,31 @@ def dispatch(subject: str, **parameters: object) -> DispatchAnalysis:
     return analyse_kernel(subject, parameters, PeTopology())
 
 
+def report(
+    run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None
+) -> Path:
+    """Write the HTML report of a run folder: one file, no network access.
+
+    Args:
+        run: folder that :func:`schedule` wrote.
+        out: where to; None takes ``report.html`` in the folder.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        MalformedInput: not a run folder, a broken file in it, or ``out`` cannot be
+            written.
+    """
+    from raptor_cp.reports.files import write_text
+    from raptor_cp.reports.html_page import report_html
+    from raptor_cp.reports.run_documents import RunDocuments
+
+    target = Path(run) / "report.html" if out is None else Path(out)
+    write_text(target, report_html(RunDocuments.read(Path(run))))
+    return target
+
+
 def read_network(
     source: str | os.PathLike[str], options: OnnxOptions | None = None
 ) -> Network:

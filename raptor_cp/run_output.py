@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import yaml
 
 from raptor_cp.periodic.timeline import Timeline
+from raptor_cp.reports.chip import chip_document
 from raptor_cp.reports.execution_plan import execution_plan_document
 from raptor_cp.reports.files import write_json, write_text
+from raptor_cp.reports.html_page import report_html
 from raptor_cp.reports.perfetto import trace_events
 from raptor_cp.reports.periodic_report import periodic_document
+from raptor_cp.reports.run_documents import RunDocuments
 from raptor_cp.reports.selection_report import selection_document
 from raptor_cp.run_folder import replacing
 
@@ -40,6 +43,9 @@ def write_run(result: ScheduleResult, folder: Path) -> None:
             write_json(fresh / "schedule.json", result.schedule_document())
         reports = fresh / "reports"
         reports.mkdir()
+        if result.schedule is not None:
+            resources = result.schedule.problem.resources
+            write_json(reports / "chip.json", chip_document(resources))
         if result.plan is not None:
             write_json(
                 reports / "execution_plan.json", execution_plan_document(result.plan)
@@ -68,6 +74,7 @@ def write_run(result: ScheduleResult, folder: Path) -> None:
                     result.phase_counts,
                 ),
             )
+        write_text(fresh / "report.html", report_html(RunDocuments.read(fresh)))
 
 
 def _without_schedule(result: ScheduleResult) -> dict[str, object]:

@@ -32,7 +32,7 @@ class TimeUnit:
 
         Seconds begin at ten, so that milliseconds of a network stay milliseconds.
         """
-        largest = max((float(abs(v)) for v in values if v is not None), default=0.0)
+        largest = max((abs(float(v)) for v in values if v is not None), default=0.0)
         for name, scale in _UNITS:
             if largest >= scale * (10 if name == "s" else 1):
                 return cls(name, scale)

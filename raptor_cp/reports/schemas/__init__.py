@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from raptor_cp.reports.schemas.chip import CHIP
 from raptor_cp.reports.schemas.common import registry
 from raptor_cp.reports.schemas.execution_plan import EXECUTION_PLAN
 from raptor_cp.reports.schemas.expected import EXPECTED
@@ -27,6 +28,7 @@ SCHEMAS: dict[str, Schema] = registry(
     EXECUTION_PLAN,
     PIPELINE_PERIODIC,
     TIMELINE,
+    CHIP,
     TRACE,
     RUN_MARKER,
     EXPECTED,
@@ -41,6 +43,7 @@ FILES: dict[str, str] = {
     "reports/execution_plan.json": "execution-plan",
     "reports/pipeline_periodic.json": "pipeline-periodic",
     "reports/timeline.json": "timeline",
+    "reports/chip.json": "chip",
     "trace.perfetto.json": "trace",
 }
 
