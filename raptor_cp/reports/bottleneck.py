@@ -28,6 +28,9 @@ SATURATED = 0.95
 #: A core is limited by its own computing alone when that takes this share.
 DOMINATES = 0.9
 
+#: Smaller shares are left out of the sentence about a core.
+SHOWN = 0.0005
+
 _OWN, _OTHERS = "its own computing", "waiting for other cores"
 #: What a core can be limited by, and the parts of its time that say so.
 _LIMITS = {
@@ -59,7 +62,7 @@ def queue_bottleneck(
     periodic: JsonView | None,
     stage_of: Mapping[int, int],
     *,
-    alone: bool,
+    path_ns: int | None = None,
 ) -> Bottleneck:
     """What the timeline says.
 
@@ -67,8 +70,10 @@ def queue_bottleneck(
         accounting: of the timeline.
         periodic: ``reports/pipeline_periodic.json``.
         stage_of: stage of each core; empty in latency mode.
-        alone: the timeline is that of one inference alone.
+        path_ns: longest path through the tasks, when the timeline is that of one
+            inference alone.
     """
+    alone = path_ns is not None
     interval = accounting.window_ns / accounting.generations
     shares = accounting.busy_ns / accounting.window_ns
     critical: list[int] = []
@@ -104,7 +109,7 @@ def queue_bottleneck(
         + ", ".join(
             f"{percent(ns / accounting.window_ns)} on {name}"
             for name, ns in sorted(sums.items(), key=lambda item: -item[1])
-            if ns
+            if ns >= SHOWN * accounting.window_ns
         ).replace(" on waiting", " waiting")
     )
     busiest = min(accounting.cores, key=lambda c: (-shares[accounting.row(c)], c))
@@ -121,6 +126,14 @@ def queue_bottleneck(
         return Bottleneck(
             f"Shared memory, {_busy(accounting.memory_share)} busy, is what limits "
             f"the {length}.",
+            core,
+            tuple(evidence),
+        )
+    if path_ns is not None:
+        on_path = path_ns / accounting.window_ns
+        return Bottleneck(
+            f"The longest path through the tasks takes {_busy(on_path)} of the "
+            f"inference; no core is busy for more than {_busy(share)} of it.",
             core,
             tuple(evidence),
         )
@@ -187,4 +200,4 @@ def static_bottleneck(costs: JsonView, *, pipeline: bool) -> Bottleneck:
 
 
 def _busy(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return percent(share, 0)

@@ -34,6 +34,7 @@ _LATENCY_PROOFS = {
     "path": "the longest path through the tasks",
     "work": "the work of all tasks spread over all cores",
     "copies": "the weights that cores can hold copies of",
+    "slots": "the copies of all weights, shared out along the dependencies",
     "cp-sat": "the solver, confirmed by a second solve",
 }
 
@@ -90,7 +91,7 @@ def key_figures(result: JsonView, cores: int | None) -> tuple[Figure, ...]:
     interval = result["interval_ns"].known()
     latency = result["latency_ns"].known()
     timing = result["timing"].text_or("static")
-    how = "measured on the queue model" if timing == "queue" else "static estimate"
+    how = "on the queue model" if timing == "queue" else "static estimate"
     if interval is not None:
         found.append(Figure("Initiation interval", duration(interval), how))
         found.append(
@@ -224,8 +225,9 @@ def _proof(queue: JsonView) -> str:
         period = proof["period_generations"].integer()
         transient = proof["transient_generations"].integer()
         texts.append(
-            f"proved: repeats every {several(period, 'generation')} after "
-            f"{several(transient, 'generation')}"
+            "proved: repeats every "
+            + ("generation" if period == 1 else f"{period} generations")
+            + f" after {several(transient, 'generation')}"
         )
     return "; ".join(dict.fromkeys(texts))
 

@@ -150,7 +150,10 @@ def _page(documents: RunDocuments) -> Page:
         accounting = Accounting.of(timeline)
     bottleneck = None
     if accounting is not None:
-        bottleneck = queue_bottleneck(accounting, periodic, stage_of, alone=alone)
+        path = None
+        if alone and schedule is not None:
+            path = schedule["costs"]["critical_path_ns"].integer()
+        bottleneck = queue_bottleneck(accounting, periodic, stage_of, path_ns=path)
     elif schedule is not None:
         bottleneck = static_bottleneck(schedule["costs"], pipeline=pipeline)
     core = None if bottleneck is None else bottleneck.core
@@ -190,7 +193,8 @@ def _page(documents: RunDocuments) -> Page:
         if gone and (why := _why(anchor, result, schedule, unavailable))
     )
     gone = {entry.anchor for entry in absent}
-    contents = [(a, t) for a, t in _TITLES.items() if a not in gone]
+    titles = _TITLES | ({"interval": "Completion"} if alone else {})
+    contents = [(a, t) for a, t in titles.items() if a not in gone]
     if not infeasibility.is_null:
         contents.insert(0, ("proof", "Proof"))
     return Page(
@@ -198,7 +202,7 @@ def _page(documents: RunDocuments) -> Page:
         verdict=result["verdict"].text(),
         tone=tone,
         meaning=meaning,
-        reason=result["reason"].text(),
+        reason=_sentence(result["reason"].text(), chosen=schedule is not None),
         mode="pipeline" if pipeline else "latency" if alone else "",
         figures=key_figures(result, len(facts) or None),
         infeasibility=None
@@ -262,6 +266,13 @@ def _why(
     if latency:
         return "The queue execution of one inference was not recorded."
     return "The run folder has no timing for it."
+
+
+def _sentence(reason: str, *, chosen: bool) -> str:
+    """``reason`` of a result as a sentence."""
+    if chosen:
+        return f"Chosen: {reason}."
+    return f"{reason[:1].upper()}{reason[1:]}."
 
 
 def _interval_note(result: JsonView, periodic: JsonView | None) -> str:
