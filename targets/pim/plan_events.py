@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raptor_cp.graph.work import Box
 from raptor_cp.realization.events import (
     AccessTime,
     DirectTime,
@@ -25,7 +26,7 @@ from raptor_cp.verdict import Unavailable
 
 if TYPE_CHECKING:
     from raptor_cp.realization.plan import DirectTransfer, ExecutionPlan
-    from raptor_cp.target import TaskCosts
+    from raptor_cp.schedules import Problem
     from raptor_cp.targets.pim.timing import PimTiming
 
 #: Scalar instructions before a load or store: local address, and the two words of
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 MEMORY_SLOTS = 3
 #: Scalar instructions before a SEND or RECV: the local address.
 TRANSFER_SLOTS = 1
+#: Scalar instructions before a copy: both addresses.
+COPY_SLOTS = 2
 
 
 class PimPlanTimes:
@@ -40,12 +43,14 @@ class PimPlanTimes:
 
     Args:
         timing: the chip.
-        costs: execution times of the tasks, their own issue included.
+        problem: execution times of the tasks, their own issue included; and what is
+            published, in which boxes.
     """
 
-    def __init__(self, timing: PimTiming, costs: TaskCosts) -> None:
+    def __init__(self, timing: PimTiming, problem: Problem) -> None:
         self._timing = timing
-        self._costs = costs
+        self._costs = problem.costs
+        self._published = problem.graph.publications
         period = timing.period_ns
         #: start(first) = (3 + k)P, of which (1 + k)P is its own issue.
         self.first_ns = timing.first_start_ns(0) - timing.issue_ns(0)
@@ -83,7 +88,7 @@ class PimPlanTimes:
         """SEND and RECV: READY, permission, local read, payload, local write."""
         timing = self._timing
         source, target, size = transfer.source, transfer.destination, transfer.size
-        issue = timing.issue_ns(TRANSFER_SLOTS)
+        issue = timing.issue_ns(TRANSFER_SLOTS) + self._packing_ns(transfer)
         ready = timing.link_ns(source, target)
         # The sender's switch is busy one ns longer than its READY travels.
         read = max(timing.link_ns(target, source) + timing.local_read_ns(size), 1)
@@ -91,12 +96,27 @@ class PimPlanTimes:
         return DirectTime(
             send_before_ns=issue + ready,
             send_message_ns=ready,
-            receive_before_ns=issue,
+            receive_before_ns=timing.issue_ns(TRANSFER_SLOTS),
             receive_message_ns=0,
             send_after_ns=read + timing.period_ns,
             receive_after_ns=free + timing.local_write_ns(size) + timing.period_ns,
             hold_ns=free,
         )
+
+    def _packing_ns(self, transfer: DirectTransfer) -> int:
+        """Copies that put a part of a result into one piece before it is sent."""
+        if transfer.publication is None or transfer.box is None:
+            return 0
+        whole = self._published[transfer.publication].box
+        if whole is None:
+            return 0
+        runs = Box(*transfer.box).runs_within(Box(*whole))
+        if runs <= 1:
+            return 0
+        timing = self._timing
+        one = timing.issue_ns(COPY_SLOTS)
+        one += timing.lmv_occupancy_ns(transfer.size // runs)
+        return runs * one
 
     def signal(self, source: int, target: int) -> SignalTime:
         """SYNC: one control message; WAIT ends on the first edge after it."""
@@ -118,4 +138,4 @@ def plan_events(plan: ExecutionPlan, timing: PimTiming) -> PlanEvents | Unavaila
     """
     if timing.unavailable:
         return Unavailable("; ".join(timing.unavailable))
-    return extract_events(plan, PimPlanTimes(timing, plan.schedule.problem.costs))
+    return extract_events(plan, PimPlanTimes(timing, plan.schedule.problem))
