@@ -1,8 +1,9 @@
 """Completion of one inference: the optimum on small graphs, a bound on any.
 
-Bounds without a solver come first (:mod:`raptor_cp.latency.bounds`).  When they do
-not settle the question and the model is small enough, CP-SAT gets the incumbent as a
-hint: it may find a better schedule, prove that there is none, or raise the bound.
+Bounds without a solver come first (:mod:`raptor_cp.latency.bounds`), then the one of
+shared slots (:mod:`raptor_cp.models.latency_slots`).  When they do not settle the
+question and the model is small enough, CP-SAT gets the incumbent as a hint: it may
+find a better schedule, prove that there is none, or raise the bound.
 What it finds becomes a placement again and is evaluated and validated without it;
 what it claims is confirmed by a second solve of another kind.
 
@@ -11,13 +12,14 @@ All times are ns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import InternalError
 from raptor_cp.latency.bounds import completion_bound
 from raptor_cp.models.latency_improve import improve_latency
 from raptor_cp.models.latency_model import LatencyModel
+from raptor_cp.models.latency_slots import shared_slots_bound
 from raptor_cp.models.solving import (
     SolveBudget,
     SolveOutcome,
@@ -51,7 +53,8 @@ class LatencyCertificate:
         completion_ns: of the schedule.
         bound_ns: no schedule of this graph on this chip completes earlier.
         best_ns: completion of the best schedule that is known (of the solver, say).
-        proof: what the bound rests on: ``path``, ``work``, ``copies`` or ``cp-sat``.
+        proof: what the bound rests on: ``path``, ``work``, ``copies``, ``slots``
+            or ``cp-sat``.
         note: one sentence when something was not proved; empty otherwise.
     """
 
@@ -191,11 +194,7 @@ def bound_latency(
     """
     bound = completion_bound(problem)
     completion = incumbent.summary.completion_ns
-    if completion < bound.ns:
-        raise InternalError(
-            f"a schedule of {completion} ns beats the bound of {bound.ns} ns "
-            f"({bound.argument})"
-        )
+    _not_beaten(completion, bound)
     if completion == bound.ns:
         return LatencyAnswer(Verdict.OPTIMAL, incumbent, bound.ns, bound.argument)
 
@@ -207,6 +206,10 @@ def bound_latency(
     granted = budget.grant(limit)
     if granted <= 0:
         return without("no solver time: the bound is a counting argument")
+    by_slots = shared_slots_bound(problem, bound, completion)
+    if by_slots is not None and by_slots > bound.ns:
+        bound = replace(bound, slots_ns=by_slots)
+        _not_beaten(completion, bound)
     if (
         not fits(LatencyModel.size(problem))
         or LatencyModel.pairs(problem) > _PAIR_LIMIT
@@ -251,10 +254,7 @@ def _improved(
     budget.absorb(part)
     best = known[0]
     completion = best.summary.completion_ns
-    if completion < bound.ns:
-        raise InternalError(
-            f"a schedule of {completion} ns beats the bound of {bound.ns} ns"
-        )
+    _not_beaten(completion, bound)
     return LatencyAnswer(
         Verdict.OPTIMAL if completion == bound.ns else Verdict.FEASIBLE,
         best,
@@ -264,6 +264,14 @@ def _improved(
         note,
         known,
     )
+
+
+def _not_beaten(completion: int, bound: CompletionBound) -> None:
+    if completion < bound.ns:
+        raise InternalError(
+            f"a schedule of {completion} ns beats the bound of {bound.ns} ns "
+            f"({bound.argument})"
+        )
 
 
 class _Solving:

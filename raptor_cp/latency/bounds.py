@@ -50,6 +50,7 @@ class CompletionBound:
 
     Attributes:
         path_ns, work_ns, copies_ns: each of the arguments alone.
+        slots_ns: another one, by :mod:`raptor_cp.models.latency_slots`; 0: not asked.
         head_ns: [T, P] no schedule starts task t on core p earlier.
         tail_ns: [T, P] at least this passes after the end of t on p.
     """
@@ -59,18 +60,21 @@ class CompletionBound:
     copies_ns: int
     head_ns: IntArray
     tail_ns: IntArray
+    slots_ns: int = 0
 
     @property
     def ns(self) -> int:
         """The best of them."""
-        return max(self.path_ns, self.work_ns, self.copies_ns)
+        return max(self.path_ns, self.work_ns, self.copies_ns, self.slots_ns)
 
     @property
     def argument(self) -> str:
-        """Which one it is: ``path``, ``work`` or ``copies``."""
+        """Which one it is: ``path``, ``work``, ``copies`` or ``slots``."""
         if self.path_ns == self.ns:
             return "path"
-        return "work" if self.work_ns == self.ns else "copies"
+        if self.work_ns == self.ns:
+            return "work"
+        return "copies" if self.copies_ns == self.ns else "slots"
 
 
 def completion_bound(
@@ -87,7 +91,7 @@ def completion_bound(
     """
     costs = LatencyCosts.of(problem) if costs is None else costs
     weights = IndexedResidentWeights.of(problem) if weights is None else weights
-    before, after = _never_together(costs, weights)
+    before, after = never_together(costs, weights)
     head = earliest_starts(costs, after)
     tail = optimistic_costs(costs, before)
     shortest = costs.execution_ns.min(axis=1)
@@ -102,7 +106,7 @@ def completion_bound(
     )
 
 
-def _never_together(
+def never_together(
     costs: LatencyCosts, weights: IndexedResidentWeights
 ) -> tuple[BoolArray, BoolArray]:
     """[E] by destination and [E] by source: weights of both ends exceed a core.

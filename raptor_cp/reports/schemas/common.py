@@ -46,7 +46,9 @@ LATENCY_CERTIFICATE: Schema = {"title": "latency"} | record(
         "bound_ns": integer("no schedule completes earlier, ns"),
         "best_ns": integer("completion of the best schedule that is known, ns"),
         "gap": number("(completion - bound) / bound"),
-        "proof": choice("what the bound rests on", "path", "work", "copies", "cp-sat"),
+        "proof": choice(
+            "what the bound rests on", "path", "work", "copies", "slots", "cp-sat"
+        ),
         "note": text("what was not proved; empty otherwise"),
     },
 )
