@@ -108,7 +108,7 @@ class PimPlanTimes:
         if transfer.publication is None or transfer.box is None:
             return 0
         whole = self._published[transfer.publication].box
-        if whole is None:
+        if whole is None or whole == transfer.box:
             return 0
         runs = Box(*transfer.box).runs_within(Box(*whole))
         if runs <= 1:
