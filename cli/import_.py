@@ -71,6 +71,14 @@ def import_(
         raise MalformedInput(
             "the file exists", where=str(output), hint="--force replaces it"
         )
+    if output is not None and output.exists() and not output.is_file():
+        raise MalformedInput(
+            "is a folder or a device", where=str(output), expected="a file to write"
+        )
+    if output is not None and not output.parent.is_dir():
+        raise MalformedInput(
+            "its folder does not exist", where=str(output), expected="a folder to write"
+        )
     options = onnx_options(
         dim, input_shape, weight_bits, activation_bits, allow_unsupported
     )
@@ -139,10 +147,12 @@ def _network(
 def _relative(file: Path, folder: Path) -> str:
     import os
 
+    # A link stays a link: weights may lie beside it, not beside what it leads to.
+    path = file.parent.resolve() / file.name
     try:
-        return Path(os.path.relpath(file.resolve(), folder)).as_posix()
+        return Path(os.path.relpath(path, folder)).as_posix()
     except ValueError:  # another drive
-        return file.resolve().as_posix()
+        return path.as_posix()
 
 
 def _config(config: str, folder: Path) -> str:

@@ -103,7 +103,7 @@ def _named(option: str, texts: Sequence[str] | None) -> dict[str, tuple[int, ...
         # Names of inputs may contain "=" themselves: the last one counts.
         name, separator, listed = text.rpartition("=")
         sizes = [part.strip() for part in listed.replace("x", ",").split(",")]
-        legal = all(s.isascii() and s.isdigit() and 0 < int(s) < 2**31 for s in sizes)
+        legal = all(_is_size(s) for s in sizes)
         if not name or not separator or not legal:
             raise MalformedInput(
                 "not a name and positive integers",
@@ -115,3 +115,8 @@ def _named(option: str, texts: Sequence[str] | None) -> dict[str, tuple[int, ...
             raise MalformedInput("given twice", where=option, value=name)
         result[name] = tuple(int(size) for size in sizes)
     return result
+
+
+def _is_size(text: str) -> bool:
+    digits = text.isascii() and text.isdigit() and len(text) < 20
+    return digits and 0 < int(text) < 2**31

@@ -22,6 +22,7 @@ from raptor_cp.cli.running import (
     print_json,
     reported,
     say,
+    visible,
 )
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def network(
     if json:
         print_json(_document(read, rows))
         return
-    _print(read, rows)
+    _print(read, tuple(_visible(row) for row in rows))
     screen = console()
     for note in read.notes:
         say(screen, f"note: {escape(note)}", 0)
@@ -182,6 +183,16 @@ def _print(network: Network, rows: tuple[LayerRow, ...]) -> None:
     )
     free = sum(row.free for row in rows)
     print(line(("total", _operations(rows), ""), totals, f"{free} free"))
+
+
+def _visible(row: LayerRow) -> LayerRow:
+    """The row with control characters of its names as escapes, each on one line."""
+    from dataclasses import replace
+
+    def plain(name: str) -> str:
+        return visible(name).replace("\n", "\\n")
+
+    return replace(row, name=plain(row.name), folded=tuple(map(plain, row.folded)))
 
 
 def _operations(rows: tuple[LayerRow, ...]) -> str:

@@ -78,8 +78,21 @@ def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console(width=answer_width(), highlight=False, markup=False).print(table)
 
 
+def visible(text: str) -> str:
+    """The text with control characters as escapes.
+
+    Names come from files: they must not colour, move or hide what a terminal shows.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\xa0" else repr(c)[1:-1] for c in text
+    )
+
+
 def printable(text: str) -> str:
     """The text as standard error will show it, so that its width is known."""
+    text = visible(text)
     encoding = (None if sys.stderr is None else sys.stderr.encoding) or "ascii"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 

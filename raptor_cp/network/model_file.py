@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 
 def is_pimcomp(path: Path) -> bool:
     """True if the file starts like a JSON document."""
+    if not path.is_file():  # opening a pipe would wait for its writer
+        return path.suffix == ".json"
     try:
         with path.open("rb") as file:
-            head = file.read(64)
+            head = file.read(64).removeprefix(BOM_UTF8)
     except OSError:
         return path.suffix == ".json"
     return head.lstrip()[:1] in (b"{", b"[")

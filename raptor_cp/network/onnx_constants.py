@@ -9,6 +9,7 @@ import numpy as np
 
 from raptor_cp.errors import MalformedInput
 from raptor_cp.network.onnx_folding import RANDOM
+from raptor_cp.network.onnx_inlining import inlined
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,10 +49,7 @@ class ConstantReader:
                 where=str(path),
                 expected="a file below 2 GB, or external data",
             ) from None
-        if model.functions:
-            from onnx.inliner import inline_local_functions
-
-            model = inline_local_functions(model)
+        model = inlined(model, str(path))
         self._opsets = list(model.opset_import)
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._makers: dict[str, onnx.NodeProto] = {}
@@ -99,9 +97,10 @@ class ConstantReader:
         import onnx
         from onnx import numpy_helper
 
+        invalid: type[Exception] = onnx.checker.ValidationError
         try:
             value = numpy_helper.to_array(tensor, str(self._path.parent))
-        except (OSError, ValueError, TypeError, onnx.checker.ValidationError) as error:
+        except (OSError, ValueError, TypeError, KeyError, invalid) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise NotReadable(f"{tensor.name!r}: {reason}") from None
         return np.asarray(value)

@@ -6,6 +6,7 @@ import mmap
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.network.onnx_inlining import inlined
 from raptor_cp.network.onnx_wire import DamagedMessage, without_payload
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ def read_model(path: Path) -> onnx.ModelProto:
     """
     where = str(path)
     if not path.is_file():
+        pipe = "is no regular file" if path.exists() else "no such file"
         raise MalformedInput(
-            "is a folder" if path.is_dir() else "no such file",
+            "is a folder" if path.is_dir() else pipe,
             where=where,
             expected="an ONNX file",
         )
@@ -83,11 +85,7 @@ def read_model(path: Path) -> onnx.ModelProto:
             expected="a complete protobuf file as exporters write it",
         )
     _check_opset(model, where)
-    if model.functions:
-        from onnx.inliner import inline_local_functions
-
-        model = inline_local_functions(model)
-    return model
+    return inlined(model, where)
 
 
 def _structure(path: Path) -> bytes:

@@ -75,8 +75,9 @@ def _elements(tensor: onnx.TensorProto, folder: Path) -> Values | None:
             external_data_helper.load_external_data_for_tensor(copy, str(folder))
             tensor = copy
         value: Values = np.asarray(numpy_helper.to_array(tensor))
-    except (OSError, ValueError, TypeError, onnx.checker.ValidationError):
-        return None  # skipped on reading, or the file beside is not there
+    except (OSError, ValueError, TypeError, KeyError, onnx.checker.ValidationError):
+        # Skipped on reading, of no type we know, or the file beside is not there.
+        return None
     return value if value.shape == tuple(tensor.dims) else None
 
 
@@ -99,6 +100,7 @@ def infer_outputs(
         schema = defs.get_schema(node.op_type, version, node.domain)
     except defs.SchemaError:
         return {}
+    _check_order(node, inputs, where)
     types = {
         name: helper.make_tensor_type_proto(info.dtype, info.shape)
         for name, info in inputs.items()
@@ -129,6 +131,44 @@ def infer_outputs(
             else "",
         ) from None
     return {name: _typed(kind) for name, kind in found.items()}
+
+
+def _check_order(node: onnx.NodeProto, inputs: Mapping[str, Info], where: str) -> None:
+    """What the library lets pass: wrong permutations and positions.
+
+    Raises:
+        MalformedInput: a Transpose of other axes, a Gather beyond its data.
+    """
+    first = next(iter(inputs.values()), None)
+    if node.domain or first is None or first.shape is None:
+        return
+    rank = len(first.shape)
+    lists = {a.name: list(a.ints) for a in node.attribute}
+    if node.op_type == "Transpose" and lists.get("perm"):
+        if sorted(lists["perm"]) != list(range(rank)):
+            raise MalformedInput(
+                "perm is no order of the axes",
+                where=where,
+                value=lists["perm"],
+                expected=f"each of 0 to {rank - 1} once, for shape {first.shape}",
+            )
+    elif node.op_type == "Gather" and len(node.input) == 2:
+        data, indices = (inputs.get(name) for name in node.input)
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        if data is None or indices is None or not -rank <= axis < rank:
+            return
+        values = indices.value
+        if data.shape is None or values is None or values.dtype.kind not in "iu":
+            return
+        size = data.shape[axis]
+        outside = [int(i) for i in values.reshape(-1) if not -size <= int(i) < size]
+        if outside:
+            raise MalformedInput(
+                "an index lies outside the data",
+                where=where,
+                value=outside[0],
+                expected=f"{-size} to {size - 1}, on axis {axis} of {data.shape}",
+            )
 
 
 _NUMPY = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13})

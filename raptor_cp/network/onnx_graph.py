@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import MalformedInput
+from raptor_cp.network.attributes import MAX_ELEMENTS
 from raptor_cp.network.onnx_folding import (
     RANDOM,
     condition,
@@ -320,6 +321,12 @@ class _Reader:
             proto.domain = ""
         attributes = plain_attributes(proto)
         outputs = [name for name in proto.output if name]
+        if not outputs:
+            raise MalformedInput(
+                f"the node {proto.name or proto.op_type!r} has no output",
+                where=self.where,
+                expected="a name for what it computes",
+            )
         where = (
             f"{self.where}, node {proto.name or proto.output[0]!r} ({proto.op_type})"
         )
@@ -362,12 +369,20 @@ class _Reader:
                 self.values[name] = Info((), infos[name].dtype, constant=True)
         for name in outputs:
             shape = infos[name].shape
-            if shape is not None and 0 in shape:
+            if shape is not None and min(shape, default=1) < 1:
+                sign = "of zero" if 0 in shape else "below zero"
                 raise MalformedInput(
-                    f"the output {name!r} has a dimension of zero",
+                    f"the output {name!r} has a dimension {sign}",
                     where=where,
                     value=shape,
                     expected="at least 1",
+                )
+            if infos[name].elements > MAX_ELEMENTS:
+                raise MalformedInput(
+                    f"the output {name!r} is too large",
+                    where=where,
+                    value=shape,
+                    expected=f"at most {MAX_ELEMENTS:,} elements",
                 )
         name = proto.name or outputs[0]
         self.nodes.append(
@@ -428,7 +443,14 @@ class _Reader:
 
     def _inline(self, proto: onnx.NodeProto, taken: bool) -> None:
         wanted = "then_branch" if taken else "else_branch"
-        branch = next(a.g for a in proto.attribute if a.name == wanted)
+        branches = [a.g for a in proto.attribute if a.name == wanted]
+        if not branches or len(branches[0].output) != len(proto.output):
+            raise MalformedInput(
+                f"no {wanted} that gives its outputs",
+                where=f"{self.where}, node {proto.name or proto.output[0]!r} (If)",
+                expected=f"a subgraph with {len(proto.output)} output(s)",
+            )
+        branch = branches[0]
         for tensor in branch.initializer:
             self.values[tensor.name] = tensor_info(tensor, self.folder)
         self._walk(branch)

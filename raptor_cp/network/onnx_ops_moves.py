@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from raptor_cp.network.onnx_nodes import Node, Shape
     from raptor_cp.network.operations import Tensor
 
+#: Longest axis whose elements are listed one by one.
+LONGEST_AXIS = 1 << 20
+
 
 def reshaped(t: Translator, held: Held, shape: Shape, name: str) -> Held:
     """``held`` under another shape of the same logical order; free."""
@@ -248,9 +251,10 @@ def gather(t: Translator, node: Node) -> Held:
     x = t.plain(held, f"{name}.data")
     own_axis = axis + len(x.shape) - len(held.shape)
     t.moves(held)
-    if chosen == list(range(size)):
+    if len(chosen) == size and chosen == list(range(size)):
         return reshaped(t, held, shape, name)
-    if chosen == list(range(chosen[0], chosen[-1] + 1)):
+    spread = chosen[-1] + 1 - chosen[0]
+    if len(chosen) == spread and chosen == list(range(chosen[0], chosen[-1] + 1)):
         part = t.net.slice(x, own_axis, chosen[0], chosen[-1] + 1, name=name)
     else:
         part = t.net.gather(x, chosen, axis=own_axis, name=name)
@@ -272,6 +276,8 @@ def expand(t: Translator, node: Node) -> Held:
         t.moves(held)
         x = t.plain(held, f"{node.name}.input")
         own_axis = axis + len(x.shape) - len(held.shape)
+        if want > LONGEST_AXIS:
+            raise Refusal(f"it repeats elements to more than {LONGEST_AXIS:,}")
         indices = list(range(have)) * (want // have)
         x = t.net.gather(
             x, indices, axis=own_axis, name=t.unique(f"{node.name}.{axis}")
@@ -325,6 +331,8 @@ def resize(t: Translator, node: Node) -> Held:
     grids: list[tuple[int, ...]] = []
     for axis in (2, 3):
         have, want = x.shape[axis], size[axis - 2]
+        if want > LONGEST_AXIS:
+            raise Refusal(f"its side is larger than {LONGEST_AXIS:,}")
         plain = tuple(position * have // want for position in range(want))
         found = plain
         if mode == "nearest" and axis < len(shape):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Payloads up to this many bytes are kept: constants of shape arithmetic are small.
 LARGE_BYTES = 64 * 1024
+#: Deepest nesting; protobuf itself reads no deeper.
+DEEPEST = 100
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -60,10 +62,15 @@ def without_payload(data: bytes | mmap, large: int = LARGE_BYTES) -> bytes:
         DamagedMessage: a field that cannot be, or that ends behind the data.
     """
     with memoryview(data) as view:
-        return _skim(view, 0, len(view), MODEL, large)
+        return _skim(view, (0, len(view)), MODEL, large, 0)
 
 
-def _skim(view: memoryview, start: int, stop: int, kind: Message, large: int) -> bytes:
+def _skim(
+    view: memoryview, span: tuple[int, int], kind: Message, large: int, depth: int
+) -> bytes:
+    if depth > DEEPEST:
+        raise DamagedMessage(f"messages are nested more than {DEEPEST} deep")
+    start, stop = span
     pieces: list[bytes] = []
     position = kept = start
     while position < stop:
@@ -92,7 +99,8 @@ def _skim(view: memoryview, start: int, stop: int, kind: Message, large: int) ->
                 pieces.append(bytes(view[kept:begin]))
                 kept = end
             elif number in kind.children:
-                child = _skim(view, position, end, kind.children[number], large)
+                inner = kind.children[number]
+                child = _skim(view, (position, end), inner, large, depth + 1)
                 pieces.append(bytes(view[kept:begin]))
                 pieces += [_encoded(tag), _encoded(len(child)), child]
                 kept = end

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from raptor_cp.network.operations import Tensor
     from raptor_cp.network.structure import Network
 
+#: Largest file that is read: a node list of a real network has some hundred kilobytes.
+MOST_BYTES = 8 << 20
+
 #: Bits of a cell of the chips that the compiler ships.
 CELL_BITS = 2
 
@@ -74,22 +77,43 @@ def import_pimcomp(
     nodes = read_nodes(_document(path), str(path))
     _require_known(nodes, path)
     bits = activation_bits or min((n.bits for n in nodes if n.bits), default=16)
-    return _Reader(path, nodes, weight_bits, cell_bits, bits).run()
+    try:
+        return _Reader(path, nodes, weight_bits, cell_bits, bits).run()
+    except MalformedInput as error:
+        if str(path) in str(error):
+            raise
+        raise MalformedInput(
+            error.what,
+            where=f"{path}: {error.where}" if error.where else str(path),
+            **({} if error.value is MalformedInput._ABSENT else {"value": error.value}),
+            expected=error.expected,
+            hint=error.hint,
+        ) from None
 
 
 def _document(path: Path) -> object:
     try:
-        text = path.read_text("utf-8")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = "not a text file" if isinstance(error, ValueError) else error.strerror
         raise MalformedInput(
             f"cannot be read: {reason}", where=str(path), expected="a JSON file"
         ) from None
+    if len(data) > MOST_BYTES:
+        raise MalformedInput(
+            "the file is too large for a node list",
+            where=str(path),
+            expected=f"at most {MOST_BYTES >> 20} MB",
+        )
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        syntax = isinstance(error, json.JSONDecodeError | RecursionError)
+        reason = str(error) if syntax else "a number has thousands of digits"
         raise MalformedInput(
-            f"not JSON: {error}", where=str(path), expected="a PIMCOMP model file"
+            f"not JSON: {reason}", where=str(path), expected="a PIMCOMP model file"
         ) from None
 
 
@@ -128,6 +152,8 @@ class _Reader:
             )
         self.results: dict[str, Tensor] = {}
         self.uses: Counter[str] = Counter()
+        #: The node whose result a node passes on: itself, or one in front.
+        self.root: dict[str, str] = {}
 
     def run(self) -> Network:
         """The network.
@@ -135,9 +161,11 @@ class _Reader:
         Raises:
             MalformedInput: see :func:`import_pimcomp`.
         """
-        by_name = {node.name: node for node in self.nodes}
-        root = {node.name: _root(node, by_name) for node in self.nodes}
         order = _ordered(self.nodes, str(self.path))
+        root = self.root
+        for node in order:
+            passes = node.operation in _NOTHING
+            root[node.name] = root[node.providers[0]] if passes else node.name
         self.uses.update(
             root[provider]
             for node in self.nodes
@@ -163,17 +191,7 @@ class _Reader:
 
     def alone(self, node: PimcompNode) -> bool:
         """True if nobody else reads what ``node`` reads."""
-        by_name = {n.name: n for n in self.nodes}
-        return all(self.uses[_root(by_name[p], by_name)] == 1 for p in node.providers)
-
-
-def _root(node: PimcompNode, by_name: dict[str, PimcompNode]) -> str:
-    """The node whose result ``node`` passes on."""
-    seen = 0
-    while node.operation in _NOTHING and node.providers and seen < len(by_name):
-        node = by_name[node.providers[0]]
-        seen += 1
-    return node.name
+        return all(self.uses[self.root[p]] == 1 for p in node.providers)
 
 
 def _ordered(nodes: Sequence[PimcompNode], where: str) -> list[PimcompNode]:
