@@ -1,13 +1,11 @@
 """Better schedules of one inference on chips that the exact model cannot hold.
 
-Two things in order, inside one deterministic budget: copies of weights shared out
-before placement, as if operations followed each other
-(:mod:`raptor_cp.models.latency_copies`) and as far as they overlap
-(:mod:`raptor_cp.latency.shared_copies`); list schedules by every method with and
-without them, also as if transfers took longer (a transfer blocks both
-of its ends, which list schedulers do not see: dearer links keep neighbours together);
-then windows of the best schedule, solved exactly
-(:mod:`raptor_cp.models.latency_window`).  Nothing here proves a bound.
+Two things in order.  Without a solver: list schedules by every method, as they are and
+with copies of weights reserved (:mod:`raptor_cp.latency.copy_search`), also as if
+transfers took longer (a transfer blocks both of its ends, which list schedules do not
+see: dearer links keep neighbours together).  Then windows of the best schedule, solved
+exactly (:mod:`raptor_cp.models.latency_window`) inside the deterministic budget.
+Nothing here proves a bound.
 """
 
 from __future__ import annotations
@@ -16,10 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from raptor_cp.errors import InternalError
+from raptor_cp.latency.copy_search import CopySearch
 from raptor_cp.latency.list_scheduling import ListSchedule
 from raptor_cp.latency.methods import METHODS
-from raptor_cp.latency.shared_copies import reserved_apart, share_copies
-from raptor_cp.models.latency_copies import plan_copies, reservation
 from raptor_cp.models.latency_window import WindowSearch
 from raptor_cp.models.solving import MAX_COEFFICIENT
 from raptor_cp.validation import violations
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
     from raptor_cp.schedules import Problem, Schedule
     from raptor_cp.static_evaluation import StaticEvaluator
 
-#: Share of the deterministic time for the copies; the windows get the rest.
-_COPIES_SHARE = 0.2
 #: List schedules are made with transfers that take so many times their time.
 _LINK_FACTORS = (1, 8)
 
@@ -60,27 +55,14 @@ def improve_latency(
         for factor in _LINK_FACTORS
         for method in METHODS.values()
     ]
-    weights = schedulers[0].weights
-    plan = plan_copies(
-        problem,
-        weights,
-        budget,
-        settings=settings,
-        limit=_COPIES_SHARE * budget.total,
-    )
-    reserved = [] if plan is None else [reservation(plan, problem, weights)]
-    shared = share_copies(problem, schedulers[0].costs, weights)
-    if shared is not None:
-        reserved.append(reservation(shared.plan, problem, weights))
-        reserved.append(reserved_apart(shared, weights, problem.resources.cores))
     for scheduler in schedulers:
-        listed = [scheduler.schedule()]
-        listed.extend(scheduler.schedule_on(h) for h in reserved if h is not None)
-        found.extend(
-            evaluator.schedule(outcome.placement)
-            for outcome in listed
-            if isinstance(outcome, ListSchedule)
-        )
+        listed = scheduler.schedule()
+        if isinstance(listed, ListSchedule):
+            found.append(evaluator.schedule(listed.placement))
+    search = CopySearch(problem, schedulers, evaluator)
+    while not budget.stopped and search.next_round():
+        pass
+    found += [schedule for schedule in search.best if schedule is not None]
     best = min(found, key=_completion)
     found.append(
         WindowSearch(problem, evaluator).improve(best, budget, settings=settings)
