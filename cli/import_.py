@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,7 +99,7 @@ def import_(
     if network.values is not None:
         network.values.read()  # now, not after a search
     if output is None:
-        print(text, end="")
+        print(_for_stdout(text, document), end="")
     else:
         write_text(output, text)
     screen = console()
@@ -142,6 +143,17 @@ def _network(
     if options.activation_bits is not None:
         entry["activation_bits"] = options.activation_bits
     return entry
+
+
+def _for_stdout(text: str, document: dict[str, object]) -> str:
+    """The scenario with escapes where standard output has not all its characters."""
+    import yaml
+
+    try:
+        text.encode((sys.stdout.encoding if sys.stdout else None) or "utf-8")
+    except UnicodeEncodeError:
+        return yaml.safe_dump(document, sort_keys=False, width=88)
+    return text
 
 
 def _relative(file: Path, folder: Path) -> str:

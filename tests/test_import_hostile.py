@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 pytest.importorskip("onnx")
@@ -23,9 +26,7 @@ from raptor_cp.network.onnx_wire import DEEPEST
 from raptor_cp.network.pimcomp_import import MOST_BYTES
 from tests.onnx_models import model, node, saved
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).resolve().parents[1]
 MAP = {"x": (1, 3, 16, 16)}
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
 
@@ -322,3 +323,16 @@ def test_link_to_a_model_keeps_the_weights_beside_it(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["import", str(link), "-o", str(output)])
     assert result.exit_code == 0, result.output
     assert "onnx: model.onnx\n" in output.read_text()
+
+
+def test_scenario_on_a_screen_without_its_characters(tmp_path: Path) -> None:
+    path = saved(model([node("Relu", ["x"], ["y"])], MAP), tmp_path, "日本.onnx")
+    done = subprocess.run(
+        [sys.executable, "-m", "raptor_cp.cli", "import", path.name],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    document = yaml.safe_load(done.stdout)
+    assert document["network"] == {"onnx": "日本.onnx"}
