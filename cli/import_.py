@@ -84,7 +84,7 @@ def import_(
         dim, input_shape, weight_bits, activation_bits, allow_unsupported
     )
     folder = (output.parent if output is not None else Path()).resolve()
-    document = {
+    document: dict[str, object] = {
         "schema": "raptor-cp/1",
         "name": _legal(name or file.stem),
         "network": _network(file, folder, options, weights),

@@ -153,7 +153,9 @@ def _print(network: Network, rows: tuple[LayerRow, ...]) -> None:
 
     def wide(cells: tuple[str, ...], numbers: tuple[str, ...], remark: str) -> str:
         left = "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True))
-        right = "".join(n.rjust(w) for n, w in zip(numbers, _NUMBERS, strict=True))
+        # A space at least: numbers of a trillion are wider than their columns.
+        sized = zip(numbers, _NUMBERS, strict=True)
+        right = "".join(f" {n}".rjust(w) for n, w in sized)
         return f"{left} {right}  {remark}".rstrip()
 
     most = max([6, *(len(_remark(row)) for row in rows)])

@@ -117,6 +117,15 @@ def test_weights_of_an_unknown_type(tmp_path: Path) -> None:
     assert "data type 77" in refused(proto, tmp_path)
 
 
+def test_numbers_of_a_trillion_stay_apart(tmp_path: Path) -> None:
+    weights = onnx.TensorProto(name="w", data_type=TensorProto.FLOAT)
+    weights.dims.extend([4, 10**12])
+    proto = model([node("MatMul", ["x", "w"], ["y"])], {"x": (1, 4)})
+    proto.graph.initializer.append(weights)
+    shown = CliRunner().invoke(app, ["network", str(saved(proto, tmp_path))]).stdout
+    assert " 4,000,000,000,000 4,000,000,000,000 " in shown
+
+
 # -- functions and branches ------------------------------------------------------------
 
 
