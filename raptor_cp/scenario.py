@@ -35,7 +35,6 @@ MAX_BEAM, MAX_QUEUE_EVALUATIONS, MAX_PACKINGS = 2, 32, 128
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Bits = Annotated[int, Field(ge=1, le=64)]
 Nanoseconds = Annotated[int, Field(ge=0, le=MAX_NS)]
-PositiveNanoseconds = Annotated[int, Field(ge=1, le=MAX_NS)]
 Size = Annotated[int, Field(ge=0, le=MAX_NS)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 NsMatrix = tuple[tuple[Nanoseconds, ...], ...]
@@ -106,7 +105,7 @@ class ExplicitTask(Model):
 
     id: Name
     operation: Name | None = None
-    execution_ns: PositiveNanoseconds | tuple[PositiveNanoseconds, ...] | None = None
+    execution_ns: Nanoseconds | tuple[Nanoseconds, ...] | None = None
     commands: tuple[dict[str, object], ...] | None = None
     weights: tuple[Name, ...] = ()
 

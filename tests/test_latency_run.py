@@ -251,3 +251,33 @@ def test_a_method_by_the_command_line(tmp_path: Path) -> None:
     )
     assert refused.exit_code == 2
     assert "latency mode only" in refused.stderr
+
+
+@pytest.mark.parametrize("method", ["peft", "heft", "cp-sat"])
+def test_entry_and_exit_tasks_without_time(method: str) -> None:
+    """Published graphs often have one entry and one exit that cost nothing."""
+    loaded = loads(
+        f"""
+schema: raptor-cp/1
+name: dummies
+network:
+  tasks:
+    - {{id: in, execution_ns: 0}}
+    - {{id: a, execution_ns: [7, 9]}}
+    - {{id: b, execution_ns: [8, 3]}}
+    - {{id: out, execution_ns: [0, 0]}}
+  edges:
+    - {{src: in, dst: a}}
+    - {{src: in, dst: b}}
+    - {{src: a, dst: out, bytes: 3}}
+    - {{src: b, dst: out, bytes: 2}}
+target: {{kind: table, cores: 2}}
+mode: latency
+latency: {{method: {method}}}
+"""
+    )
+    result = run(loaded)
+    assert result.verdict is Verdict.OPTIMAL
+    assert result.static_latency_ns == 7
+    assert result.schedule is not None
+    assert violations(result.schedule) == ()

@@ -95,7 +95,6 @@ def test_wrong_target(target: str, parts: list[str]) -> None:
     [
         ("{tasks: []}", ["network.tasks", "at least 1"]),
         ("{operations: []}", ["network.operations", "at least 1"]),
-        ("{tasks: [{id: a, execution_ns: 0}]}", ["execution_ns", "0"]),
         ("{tasks: [{id: a, execution_ns: -5}]}", ["execution_ns", "-5"]),
         (
             "{tasks: [{id: a, execution_ns: 99999999999999999999999}]}",
