@@ -210,6 +210,8 @@ def bound_latency(
     if by_slots is not None and by_slots > bound.ns:
         bound = replace(bound, slots_ns=by_slots)
         _not_beaten(completion, bound)
+        if completion == bound.ns:
+            return LatencyAnswer(Verdict.OPTIMAL, incumbent, bound.ns, bound.argument)
     if (
         not fits(LatencyModel.size(problem))
         or LatencyModel.pairs(problem) > _PAIR_LIMIT
@@ -225,7 +227,7 @@ def bound_latency(
             granted,
             (settings or SolveSettings()).single(),
             bound,
-            f"{note}: copies and windows were solved, the bound is a counting argument",
+            f"{note}: copies and windows were tried, which raises no bound",
         )
     part = budget.share(granted)
     answer = _Solving(

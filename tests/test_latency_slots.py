@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -26,9 +27,13 @@ from raptor_cp.scenario import load
 from raptor_cp.schedules import Problem
 from raptor_cp.static_evaluation import StaticEvaluator
 from raptor_cp.targets.registry import create
+from raptor_cp.verdict import Verdict
 from tests.instances import costs_of, generator, mesh_resources, random_problem
 from tests.test_latency_bound import brute_force
 from tests.test_peft import scheduled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ROOT = Path(__file__).parents[1]
 
@@ -202,6 +207,13 @@ def test_any_multipliers_give_a_bound(
         assert wrong <= min(values)
 
 
+def halves(problem: Problem) -> NDArray[np.bool_]:
+    """The first weight on one half of the cores, the second on the other."""
+    cores = np.arange(problem.resources.cores)
+    second = cores >= cores.size // 2
+    return np.stack([~second, second], axis=1)
+
+
 def test_the_certificate_names_it() -> None:
     """Too large for the exact model; 75 copies of each are the best split of 150."""
     problem = chain_of_operations([150, 150], [10, 10], [10, 10], 150, 10)
@@ -210,6 +222,12 @@ def test_the_certificate_names_it() -> None:
     answer = bound_latency(problem, first, evaluator, SolveBudget(0.5))
     assert (answer.proof, answer.bound_ns) == ("slots", 40)
     assert answer.certificate(first).to_dict()["proof"] == "slots"
+    best = evaluator.schedule(
+        PeftScheduler(problem).schedule_on(halves(problem)).placement
+    )
+    assert bound_latency(problem, best, evaluator, SolveBudget(0.5)).verdict is (
+        Verdict.OPTIMAL
+    )
     without = bound_latency(problem, first, evaluator, SolveBudget(0.0))
     assert (without.proof, without.bound_ns) == ("copies", 30)
 
