@@ -199,14 +199,18 @@ def assert_legal_trace(document: dict[str, Any]) -> Counter[str]:
         rows.sort()
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(rows))
     ends: dict[int, list[str]] = {}
+    moments: dict[int, list[int]] = {}
     for event in events:
         if event["ph"] in ("s", "f"):
-            ends.setdefault(event["id"], []).append(event["ph"])
             moment = round(event["ts"] * 1000)
+            ends.setdefault(event["id"], []).append(event["ph"])
+            moments.setdefault(event["id"], []).append(moment)
             assert any(a <= moment < b for a, b in slices[event["pid"], event["tid"]])
             if event["ph"] == "f":
                 assert event["bp"] == "e"
-    assert all(sorted(both) == ["f", "s"] for both in ends.values())
+    # An arrow that ends before it begins is not drawn; file order breaks ties.
+    assert all(both == ["s", "f"] for both in ends.values())
+    assert all(begin <= end for begin, end in moments.values())
     last: dict[tuple[int, str], float] = {}
     for event in events:
         if event["ph"] == "C":

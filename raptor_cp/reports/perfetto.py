@@ -67,11 +67,12 @@ def trace_events(timeline: Timeline, name: str) -> TraceEvents:
     for source, target in zip(
         timeline.flow_source.tolist(), timeline.flow_target.tolist(), strict=True
     ):
-        ends = []
-        for row, at_end in ((source, True), (target, False)):
-            track, start, duration = rows[row][:3]
-            ends.append((*places[track], start + (duration - 1 if at_end else 0)))
-        trace.add_flow("transfer", ends[0], ends[1])
+        left, right = _arrow(rows[source][1:3], rows[target][1:3])
+        trace.add_flow(
+            "transfer",
+            (*places[rows[source][0]], left),
+            (*places[rows[target][0]], right),
+        )
     for track, moment, value in zip(
         timeline.counter_track.tolist(),
         timeline.counter_ns.tolist(),
@@ -81,3 +82,14 @@ def trace_events(timeline: Timeline, name: str) -> TraceEvents:
         name = f"requests waiting for {timeline.tracks[track].name}"
         trace.add_counter(places[track][0], name, moment, value)
     return trace
+
+
+def _arrow(source: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
+    """Moments of an arrow's ends, each inside its slice (start, duration; ns).
+
+    A receiver takes part while its sender still sends, so that the slices overlap;
+    viewers drop an arrow that ends before it begins.
+    """
+    (start, duration), (first, length) = source, target
+    left = min(max(start, first), start + max(duration - 1, 0))
+    return left, min(max(left, first), first + max(length - 1, 0))
