@@ -71,6 +71,12 @@ def _node_id(item: pytest.Item) -> str:
     return item.nodeid
 
 
+@pytest.fixture(autouse=True)
+def no_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide as they want unless a test says otherwise."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real inputs beside the checkout; tests that use them skip without them."""

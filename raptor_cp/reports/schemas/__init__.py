@@ -1,7 +1,7 @@
 """JSON Schemas of the documents in a run folder, and of recorded results.
 
 >>> sorted(SCHEMAS)[:2]
-['execution-plan', 'expected']
+['chip', 'execution-plan']
 >>> FILES["schedule.json"]
 'schedule'
 """
