@@ -30,7 +30,11 @@ Scenarios = Annotated[
 ]
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--method", help="Only these methods; may be repeated."),
+    typer.Option(
+        "--method",
+        help="Only this method; may be repeated. Pipeline: heuristic, cp-sat, both; "
+        "latency: peft, heft, cp-sat.",
+    ),
 ]
 Csv = Annotated[bool, typer.Option("--csv", help="CSV on standard output.")]
 

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 Subject = Annotated[
     str,
-    typer.Argument(metavar="KERNEL|SCENARIO", help="A shipped kernel, or a scenario."),
+    typer.Argument(
+        metavar="KERNEL|SCENARIO",
+        help="A scenario, or a shipped kernel: gemm_primitive, gemm_composite, "
+        "gemm_prefetch, gqa_decode_opt2, gqa_decode_opt3 or gqa_decode_plain.",
+        show_default=False,
+    ),
 ]
 Parameters = Annotated[
     list[str] | None,
@@ -196,11 +201,13 @@ def _print_report(screen: Console, report: DispatchReport) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from raptor_cp.targets.pe.report import shown_cycles
+
     total, cycles = report.total_cycles, report.dispatch_cycles
     say(
         screen,
-        f"[bold]{escape(report.kernel)}[/]: {float(total):,g} cycles"
-        f" ({report.ns(total):,} ns), dispatch {float(cycles):,g} cycles"
+        f"[bold]{escape(report.kernel)}[/]: {shown_cycles(total)} cycles"
+        f" ({report.ns(total):,} ns), dispatch {shown_cycles(cycles)} cycles"
         f" ({report.ns(cycles):,} ns) in {report.commands:,} commands",
         0,
     )
@@ -213,9 +220,9 @@ def _print_report(screen: Console, report: DispatchReport) -> None:
             f"  {row.type}",
             f"{row.commands:,}",
             f"{row.logical_bytes:,}",
-            f"{float(row.fixed_cycles):,g}",
-            f"{float(row.byte_cycles):,g}",
-            f"{float(row.dispatch_cycles):,g}",
+            shown_cycles(row.fixed_cycles),
+            shown_cycles(row.byte_cycles),
+            shown_cycles(row.dispatch_cycles),
             f"{report.ns(row.dispatch_cycles):,}",
         )
     screen.print(table)
@@ -225,18 +232,21 @@ def _print_report(screen: Console, report: DispatchReport) -> None:
     cpu = report.cpu
     say(
         screen,
-        f"CPU: dispatch {float(cpu.dispatch):,g}, own work {float(cpu.explicit):,g},"
-        f" queue full {float(cpu.queue_full):,g}, waiting {float(cpu.waiting):,g},"
-        f" done {float(cpu.done):,g} cycles",
+        f"CPU: dispatch {shown_cycles(cpu.dispatch)},"
+        f" own work {shown_cycles(cpu.explicit)},"
+        f" queue full {shown_cycles(cpu.queue_full)},"
+        f" waiting {shown_cycles(cpu.waiting)},"
+        f" done {shown_cycles(cpu.done)} cycles",
     )
     for use in report.engines:
         share = 100 * float(use.busy / total) if total else 0.0
         blocked = f" (by {use.blocked_by})" if use.blocked_by else ""
         say(
             screen,
-            f"{use.engine}: busy {float(use.busy):,g} ({share:.1f} %), starved by the"
-            f" CPU {float(use.starved):,g}, blocked {float(use.blocked):,g}{blocked},"
-            f" without work {float(use.without_work):,g} cycles",
+            f"{use.engine}: busy {shown_cycles(use.busy)} ({share:.1f} %),"
+            f" starved by the CPU {shown_cycles(use.starved)},"
+            f" blocked {shown_cycles(use.blocked)}{blocked},"
+            f" without work {shown_cycles(use.without_work)} cycles",
         )
     say(screen, f"busiest: {report.saturated}")
     for finding in report.findings():
@@ -245,6 +255,8 @@ def _print_report(screen: Console, report: DispatchReport) -> None:
 
 def _print_sensitivity(screen: Console, sensitivity: Sensitivity) -> None:
     from rich.table import Table
+
+    from raptor_cp.targets.pe.report import shown_cycles
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("  R", "FIXED_COMPOSITE", "FIXED_SINGLE"):
@@ -258,6 +270,6 @@ def _print_sensitivity(screen: Console, sensitivity: Sensitivity) -> None:
             f"{float(row.byte_cycles_recip):g}",
             f"{float(row.fixed_composite):g}",
             f"{float(row.fixed_single):g}",
-            *(f"{float(value):,g}" for pair in figures for value in pair),
+            *(shown_cycles(value) for pair in figures for value in pair),
         )
     screen.print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -57,29 +58,36 @@ def verify(
 ) -> None:
     """Execute a run's program on integers and compare every output bit for bit.
 
+    Large networks take a minute or two; --orders 1 --generations 1 is a quick look.
     Exit codes: 0 equal; 1 the program is wrong; 2 malformed input.
     """
     from rich.markup import escape
 
     import raptor_cp
 
-    result = raptor_cp.verify(
-        run,
-        generations=generations,
-        orders=orders,
-        seed=seed,
-        strict_host=strict_host,
-    )
+    screen = console(quiet=quiet)
+    with (
+        nullcontext()
+        if not screen.is_terminal
+        else screen.status("executing the program", spinner="line")
+    ):
+        result = raptor_cp.verify(
+            run,
+            generations=generations,
+            orders=orders,
+            seed=seed,
+            strict_host=strict_host,
+        )
     if json:
         print_json(result.to_dict())
-    screen, name = console(quiet=quiet), escape(result.network)
+    name = escape(result.network)
     executed = f"{len(result.orders)} core orders, {result.generations} rounds"
     if result.equal:
         say(
             screen,
-            f"{name}: equal ({result.compared} elements of "
+            f"{name}: equal ({result.compared:,} elements of "
             f"{len(result.outputs)} outputs; {executed}; "
-            f"{result.instructions} instructions a round; accumulators "
+            f"{result.instructions:,} instructions a round; accumulators "
             f"{result.accumulators})",
             0,
         )

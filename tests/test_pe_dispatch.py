@@ -81,6 +81,19 @@ def test_every_kernel_has_a_report(name: str) -> None:
     assert kernel["fixed_share"] + kernel["bytes_share"] == pytest.approx(1)
 
 
+def test_large_cycle_counts_stand_in_full() -> None:
+    result = run("gemm_primitive", "--param", "m=16384")
+    assert result.exit_code == 0
+    assert "gemm_primitive: 1,481,291.5 cycles" in result.stderr
+    assert "queue was full for 1,348,741 cycles" in result.stderr
+    assert "e+0" not in result.stderr
+
+
+def test_help_names_every_kernel() -> None:
+    text = " ".join(run("--help").stdout.split())
+    assert [name for name in KERNELS if name not in text] == []
+
+
 def test_people_read_standard_error() -> None:
     result = run("gqa_decode_opt2", "--param", "tiles=2")
     assert result.exit_code == 0

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from raptor_cp.targets.pe.timeline import ElementTimeline, Interval
 
 
+def shown_cycles(cycles: Fraction) -> str:
+    """Cycles for people, large numbers in full: at most three decimals.
+
+    >>> shown_cycles(Fraction(3_450_001, 2)), shown_cycles(Fraction(2040))
+    ('1,725,000.5', '2,040')
+    """
+    return f"{float(cycles):,.3f}".rstrip("0").rstrip(".")
+
+
 @dataclass(frozen=True, slots=True)
 class CommandRow:
     """Dispatch of all commands of one type (cycles, exact)."""
@@ -123,18 +132,18 @@ class DispatchReport:
                 share = float(100 * use.starved / self.total_cycles)
                 found.append(
                     f"the CPU starves {use.engine}: nothing to do during dispatch for"
-                    f" {float(use.starved):g} cycles ({share:.1f} % of the run)"
+                    f" {shown_cycles(use.starved)} cycles ({share:.1f} % of the run)"
                 )
             if use.busy and use.blocked_by and use.blocked > least:
                 share = float(100 * use.blocked / self.total_cycles)
                 found.append(
                     f"{use.blocked_by} starves {use.engine}: inputs not ready for"
-                    f" {float(use.blocked):g} cycles ({share:.1f} % of the run)"
+                    f" {shown_cycles(use.blocked)} cycles ({share:.1f} % of the run)"
                 )
         if self.cpu.queue_full > least:
             found.append(
                 f"{self.saturated} holds the CPU up: the scheduler's queue was full for"
-                f" {float(self.cpu.queue_full):g} cycles"
+                f" {shown_cycles(self.cpu.queue_full)} cycles"
             )
         return tuple(found)
 
