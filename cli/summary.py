@@ -54,7 +54,7 @@ def print_summary(
         say(screen, escape(result.reason))
     certificate = result.certificate
     if result.schedule is not None:
-        kind = "static estimate" if result.cost is None else result.cost.timing
+        kind = result.timing or "static estimate"
         latency = f"one inference {duration(result.latency_ns)}"
         if result.interval_ns is not None:
             interval = f"interval {duration(result.interval_ns)}"

@@ -121,7 +121,10 @@ class ScheduleResult:
         """``queue`` or ``static``: where the figures of the run are from."""
         if self.completion is not None:
             return "static" if self.completion.larger_ns is None else "queue"
-        return None if self.cost is None else self.cost.timing
+        if self.cost is None:
+            return None
+        # Without a figure from the queues, interval_ns is the static one.
+        return "static" if self.cost.larger_ns is None else self.cost.timing
 
     @property
     def termination(self) -> str | None:

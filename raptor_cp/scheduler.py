@@ -347,6 +347,7 @@ class _PipelineRun:
             Verdict.UNKNOWN,
             f"no candidate could be built: {causes}",
             search=search,
+            selection=Selection(None, None, "exhausted"),
             attempts=tuple(attempts),
         )
 

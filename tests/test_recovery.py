@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from raptor_cp.cli.app import app
+from raptor_cp.realization import events
+from raptor_cp.reports.schemas import SCHEMAS
+from raptor_cp.run_output import write_run
 from raptor_cp.scenario import load
 from raptor_cp.scheduler import schedule
 from raptor_cp.target import BackendResult
@@ -11,7 +20,7 @@ from raptor_cp.targets.pim.target import PimTarget
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
 
     from raptor_cp.result import ScheduleResult
     from raptor_cp.schedules import Schedule
@@ -58,7 +67,7 @@ def test_when_all_fail_one_diagnostic_lists_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     result, seen = run(monkeypatch, ["rejected"])
-    assert result.exit_code in (1, 3)
+    assert result.exit_code == 1  # the scenario expects FEASIBLE
     assert result.verdict == "UNKNOWN"
     assert result.search is not None
     assert len(seen) == len(result.search.candidates)
@@ -84,3 +93,42 @@ def test_without_a_program_the_backend_is_not_asked(
     result = schedule(TINY)
     assert result.program is None
     assert result.plan is not None
+
+
+def test_when_all_fail_the_selection_report_has_the_attempts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result, seen = run(monkeypatch, ["rejected"])
+    write_run(result, tmp_path / "run")
+    report = tmp_path / "run" / "reports" / "pipeline_selection.json"
+    document = json.loads(report.read_text())
+    jsonschema.validate(document, SCHEMAS["pipeline-selection"])
+    assert document["chosen"] is None
+    assert document["reason"] == "exhausted"
+    assert [a["reasons"] for a in document["attempts"]] == [["too large"]] * len(seen)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "The backend rejected every candidate" in page
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_unavailable_timing_is_exit_3_and_never_called_a_queue_figure(
+    accepted: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(events, "MAX_VISITS_PER_CORE", 3)
+    folder = tmp_path / "run"
+    words = ["schedule", str(ROOT / "scenarios" / "tiny-residual.yaml"), "--no-solver"]
+    words += ["--set", "expect={}", "--out", str(folder)]
+    outcome = CliRunner().invoke(app, words + ["--accept-initial"] * accepted)
+    selection = json.loads((folder / "reports" / "pipeline_selection.json").read_text())
+    stopped = {(stop["candidate"], stop["property"]) for stop in selection["stops"]}
+    assert {(0, "timing"), (0, "recurrence")} <= stopped
+    assert (folder / "program").exists() == accepted
+    figures = json.loads((folder / "result.json").read_text())
+    if accepted:
+        assert outcome.exit_code == 0
+        assert figures["timing"] == "static"
+        assert "(timing: static)" in outcome.stderr
+        assert "timing: unproved" in outcome.stderr
+    else:
+        assert outcome.exit_code == 3
+        assert figures["timing"] is None

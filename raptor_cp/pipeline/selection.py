@@ -52,10 +52,11 @@ class Selection:
     """Which candidate to build.
 
     Attributes:
-        chosen: index into the candidates; None when the comparison stopped.
-        best: index of the lowest larger estimate; None when it stopped.
+        chosen: index into the candidates; None when the comparison stopped or the
+            backend rejected all.
+        best: index of the lowest larger estimate; None in the same cases.
         reason: one of ``single``, ``separated``, ``near-equivalent``, ``initialized``,
-            ``accepted-initial``, ``stopped``, ``interrupted``.
+            ``accepted-initial``, ``stopped``, ``interrupted``, ``exhausted``.
         stops: (candidate, property, explanation) of each affected candidate.
     """
 

@@ -64,6 +64,7 @@ _CHOICES = {
     "accepted-initial": "The initialized schedule was accepted without comparison.",
     "stopped": "The candidates cannot be compared.",
     "interrupted": "The run was interrupted; this is the best candidate so far.",
+    "exhausted": "The backend rejected every candidate.",
 }
 
 

@@ -145,6 +145,7 @@ RESULT: Schema = document(
                 "accepted-initial",
                 "stopped",
                 "interrupted",
+                "exhausted",
             )
         ),
         "termination": or_null(text("what ended the search")),

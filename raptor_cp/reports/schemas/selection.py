@@ -97,8 +97,10 @@ PIPELINE_SELECTION: Schema = document(
         "scenario": text("name of the scenario"),
         "timing": or_null(text("where costs are from")),
         "initialized": constant(0, "evaluation index of the initialized schedule"),
-        "chosen": or_null(integer("candidate that was built"), "when stopped"),
-        "best": or_null(integer("lowest larger estimate"), "when stopped"),
+        "chosen": or_null(
+            integer("candidate that was built"), "when stopped or exhausted"
+        ),
+        "best": or_null(integer("lowest larger estimate"), "when stopped or exhausted"),
         "reason": choice(
             "why it was chosen",
             "single",
@@ -108,6 +110,7 @@ PIPELINE_SELECTION: Schema = document(
             "accepted-initial",
             "stopped",
             "interrupted",
+            "exhausted",
         ),
         "termination": text("what ended the search"),
         "stops": several(
