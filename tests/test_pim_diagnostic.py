@@ -435,6 +435,37 @@ def test_diagnosis_is_deterministic_and_form_independent(
     assert report(program) == report(read_program(tmp_path / "folder"))
 
 
+def test_graphs_of_up_to_128_events_are_shown(tmp_path: Path, chip: PimConfig) -> None:
+    shown: dict[int, bool] = {}
+    send = {"op": "send", "rd": 0, "core": 1, "size": 8}
+    receive = {"op": "recv", "rd": 0, "core": 0, "size": 8}
+    signal = {"op": "sync", "core": 1, "event_register": 0}
+    wait = {"op": "wait", "event_register": 0, "wait_value": 1}
+    for pairs in range(39, 44):
+        for signals in range(3):
+            ours = [send] * pairs + [signal] * signals
+            theirs = [receive] * pairs + [wait] * signals
+            program = as_program(tmp_path, small({0: ours, 1: theirs}))
+            result = diagnose(program, chip)
+            shown[result.events] = "timing_graph" in result.to_dict()
+    assert {128, 129} <= shown.keys()
+    assert shown == {events: events <= 128 for events in shown}
+
+
+def test_static_energy_is_power_times_the_interval(
+    tmp_path: Path, chip: PimConfig
+) -> None:
+    result = diagnose(as_program(tmp_path, random_program(23, steps=20)), chip)
+    assert isinstance(result.interval_ns, Fraction)
+    energy = result.to_dict()["energy_pj"]
+    powered = replace(result, static_power_mw=2.5).to_dict()["energy_pj"]
+    assert isinstance(energy, dict)
+    assert isinstance(powered, dict)
+    assert energy["dynamic"] == powered["dynamic"] > 0
+    assert powered["static"] == pytest.approx(2.5 * float(result.interval_ns))
+    assert powered["total"] == powered["dynamic"] + powered["static"]
+
+
 @settings(max_examples=150)
 @given(data=st.data())
 def test_fuzzed_programs_never_crash(
